@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tree of errors; each is also the builtin that callers of such an interface would catch.
+
+A message is one sentence: the subject in quotes, what was expected, what was got, and the remedy.
+"""
+
+
+class LeappPolicyError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class AnnotationError(LeappPolicyError, ValueError):
+    """An annotation was used in the wrong order, twice, or with the wrong kind of value."""
+
+
+class TraceError(LeappPolicyError, RuntimeError):
+    """The traced code did something that cannot be recorded."""
+
+
+class FrozenValueError(TraceError):
+    """A value that depends on traced data was about to be frozen into a Python constant."""
+
+
+class SegmentMismatchError(TraceError):
+    """The capture pass ran other Warp calls than the discovery pass."""
+
+
+class HiddenStateError(TraceError):
+    """The policy keeps a value from one step to the next that the graph does not carry."""
+
+
+class ExportError(LeappPolicyError, RuntimeError):
+    """The recorded graph could not be turned into an artifact."""
+
+
+class BackendError(ExportError, NotImplementedError):
+    """The chosen backend cannot represent the graph."""
+
+
+class BundleError(LeappPolicyError, ValueError):
+    """A Warp bundle is damaged or does not fit the running machine."""
+
+
+class ArtifactError(LeappPolicyError, ValueError):
+    """An artifact folder is incomplete, damaged or does not belong together."""
+
+
+class RuntimeLibraryError(LeappPolicyError, OSError):
+    """The native library is missing or cannot be loaded."""
+
+
+class ContractError(LeappPolicyError, ValueError):
+    """A signal is missing, unknown, or has another shape, dtype or range than the manifest."""
+
+
+class ConfigError(LeappPolicyError, ValueError):
+    """A configuration names something that does not exist or does not fit together."""
+
+
+class ParityError(LeappPolicyError, AssertionError):
+    """The exported policy does not act as the original did."""
