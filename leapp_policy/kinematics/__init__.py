@@ -1,1 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Batched arm kinematics in Warp, from a MuJoCo model."""
+
+from .arm import ArmKinematics
+from .chain import KinematicChain, chain_from_mjcf
+
+__all__ = ["ArmKinematics", "KinematicChain", "chain_from_mjcf"]
