@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open loop: the reference drives, both policies see the same observations at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leapp_policy.errors import ConfigError, ParityError
+from leapp_policy.rollout.compare import InputStats, OutputParity, compare_output, input_stats
+from leapp_policy.rollout.config import ParityCfg
+from leapp_policy.rollout.result import OpenLoopResult, Overlay
+from leapp_policy.rollout.runner import EnvBatch, Episode, StepPolicy, roll_out
+
+if TYPE_CHECKING:
+    from leapp_policy.rollout.runner import EnvFactory
+
+_CANDIDATE = "candidate:"
+
+
+class _Pair:
+    """Two policies as one: the reference's outputs keep their names, the candidate's get a prefix."""
+
+    def __init__(self, reference: StepPolicy, candidate: StepPolicy) -> None:
+        self._reference, self._candidate = reference, candidate
+
+    def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        # Copied before the other side runs: the two may share input or output buffers.
+        given = {name: value.copy() for name, value in obs.items()}
+        outputs = {k: np.array(v) for k, v in self._reference.step(given).items()}
+        other = self._candidate.step({name: value.copy() for name, value in obs.items()})
+        if set(other) != set(outputs):
+            raise ParityError(
+                f"The candidate must have the reference's outputs {sorted(outputs)}, got {sorted(other)}; "
+                "both must be exported from the same code."
+            )
+        return outputs | {_CANDIDATE + name: np.array(value) for name, value in other.items()}
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        self._reference.reset(rows)
+        self._candidate.reset(rows)
+
+
+def open_loop(
+    reference: StepPolicy,
+    candidate: StepPolicy,
+    make_env: EnvFactory,
+    cfg: ParityCfg,
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> OpenLoopResult:
+    """Compare every output of two policies on the observations that the reference brings about.
+
+    Args:
+        reference: The original; its action drives the environment.
+        candidate: The exported policy, another object than the reference.
+        make_env: Makes one environment.
+        cfg: What to compare and how close is close enough.
+        on_progress: Called with the number of control steps done since the last call.
+
+    Returns:
+        Errors by output; it fails past a tolerance, on NaN, and where agreement would prove nothing.
+
+    Raises:
+        ConfigError: Reference and candidate are one object, so that its state would advance twice a step.
+        ParityError: The two do not have the same outputs or shapes.
+        ContractError: An action or observation does not fit.
+    """
+    if reference is candidate:
+        raise ConfigError("Reference and candidate must be two policies, got one object twice; load it again.")
+    with EnvBatch(make_env, cfg.rollout) as envs:
+        episodes = roll_out(_Pair(reference, candidate), envs, cfg.rollout, on_progress=on_progress)
+    names = [name for name in episodes[0].outputs if not name.startswith(_CANDIDATE)]
+    outputs = tuple(_compare(name, episodes, cfg) for name in names)
+    inputs = tuple(input_stats(name, [e.obs[name] for e in episodes]) for name in episodes[0].obs)
+    reasons = [sentence for output in outputs for sentence in _output_reasons(output)]
+    uninformative = [] if reasons else _uninformative(outputs, inputs, cfg)
+    reasons += uninformative
+    return OpenLoopResult(
+        passed=not reasons,
+        reasons=tuple(reasons),
+        uninformative=tuple(uninformative),
+        notes=tuple(_notes(outputs, inputs, cfg)),
+        steps=sum(e.steps for e in episodes),
+        outputs=outputs,
+        inputs=inputs,
+        overlay=_overlay(episodes, outputs, cfg),
+    )
+
+
+def _output_reasons(output: OutputParity) -> list[str]:
+    reasons = []
+    if output.candidate_dtype != output.dtype:
+        reasons.append(
+            f"Output '{output.name}' is {output.candidate_dtype} in the candidate and {output.dtype} in the reference."
+        )
+    if output.nonfinite is not None:
+        side = {"both": "both policies"}.get(output.nonfinite.side, f"the {output.nonfinite.side}")
+        reasons.append(f"Output '{output.name}' is NaN or infinite in {side}, first at {output.nonfinite.at}.")
+    elif output.first_past is not None:
+        reasons.append(
+            f"Output '{output.name}' is past its tolerance ({output.atol:.3g} + {output.rtol:.3g} x "
+            f"|reference|) in {output.steps_past} step(s), first at {output.first_past}; "
+            f"the largest error is {output.max_abs:.3g}."
+        )
+    return reasons
+
+
+def _compare(name: str, episodes: Sequence[Episode], cfg: ParityCfg) -> OutputParity:
+    reference = {e.seed: e.outputs[name] for e in episodes}
+    candidate = {e.seed: e.outputs[_CANDIDATE + name] for e in episodes}
+    dtype = next(iter(reference.values())).dtype
+    return compare_output(name, reference, candidate, cfg.tolerance_for(name, dtype))
+
+
+def _uninformative(outputs: Sequence[OutputParity], inputs: Sequence[InputStats], cfg: ParityCfg) -> list[str]:
+    """Say why the run proves nothing; two policies that ignore their inputs always agree."""
+    found = [
+        f"Output '{output.name}' never changes in either policy, so that its agreement proves nothing; "
+        "roll longer or livelier episodes, or list it in 'constant_outputs' if it is constant by design."
+        for output in outputs
+        if output.constant and output.name not in cfg.constant_outputs
+    ]
+    if inputs and all(signal.all_zero for signal in inputs):
+        found.append(
+            "Every input is zero at every step, so that agreement proves nothing; use an environment with live signals."
+        )
+    return found
+
+
+def _notes(outputs: Sequence[OutputParity], inputs: Sequence[InputStats], cfg: ParityCfg) -> list[str]:
+    notes = []
+    for signal in inputs:
+        if signal.all_zero or signal.constant:
+            what = "is zero" if signal.all_zero else "keeps one value"
+            notes.append(f"Input '{signal.name}' {what} at every step; what depends on it is untested.")
+    for output in outputs:
+        if output.constant and output.name in cfg.constant_outputs:
+            notes.append(f"Output '{output.name}' is constant, as it is listed to be.")
+        elif output.constant_elements and not output.constant:
+            total = int(np.prod(output.shape))
+            notes.append(f"{output.constant_elements} of {total} components of output '{output.name}' never change.")
+    return notes
+
+
+def _overlay(episodes: Sequence[Episode], outputs: Sequence[OutputParity], cfg: ParityCfg) -> Overlay:
+    name = cfg.overlay if any(o.name == cfg.overlay for o in outputs) else cfg.rollout.action_key
+    parity = next(o for o in outputs if o.name == name)
+    worst = max(episodes, key=lambda e: max(parity.error_curves[e.seed]))
+    return Overlay(
+        name=name,
+        kind="output",
+        mode="open_loop",
+        seed=worst.seed,
+        reference=worst.outputs[name].reshape(worst.steps, -1).astype(np.float64),
+        candidate=worst.outputs[_CANDIDATE + name].reshape(worst.steps, -1).astype(np.float64),
+    )

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prove by rollouts that an exported policy acts as the original, or say where it does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from leapp_policy.errors import ParityError
+from leapp_policy.rollout.closed_loop import closed_loop
+from leapp_policy.rollout.config import ParityCfg, ParityMode
+from leapp_policy.rollout.determinism import DeterminismReport, check_determinism
+from leapp_policy.rollout.open_loop import open_loop
+from leapp_policy.rollout.result import ClosedLoopResult, OpenLoopResult, ParityResult, ParitySubject
+from leapp_policy.rollout.runner import StepPolicy
+
+if TYPE_CHECKING:
+    from leapp_policy.rollout.runner import EnvFactory
+
+
+def check_parity(
+    reference: StepPolicy,
+    candidate: StepPolicy,
+    make_env: EnvFactory,
+    cfg: ParityCfg,
+    *,
+    subject: ParitySubject | None = None,
+) -> ParityResult:
+    """Run the loops that ``cfg.mode`` asks for and judge them.
+
+    A closed loop is judged only in an environment that repeats itself; otherwise it is shown, and the open
+    loop, run in any case, is the verdict.
+
+    Args:
+        reference: The original policy.
+        candidate: The exported policy, running the serialised file in the target runtime.
+        make_env: Makes one environment.
+        cfg: Loops, seeds and tolerances.
+        subject: What is compared, for the reader of the report.
+
+    Returns:
+        The verdict, its reasons and all figures.
+
+    Raises:
+        ConfigError: Reference and candidate are one object.
+        ParityError: The two do not have the same outputs or shapes.
+        ContractError: An action or observation does not fit the environment.
+    """
+    determinism = check_determinism(make_env, cfg.rollout)
+    closed = opened = None
+    if cfg.mode is not ParityMode.CLOSED_LOOP or not determinism.deterministic:
+        opened = _run_open(reference, candidate, make_env, cfg)
+    if cfg.mode is not ParityMode.OPEN_LOOP:
+        with _progress(cfg, "closed loop", runs=3 if cfg.control else 2) as advance:
+            closed = closed_loop(reference, candidate, make_env, cfg, on_progress=advance)
+        if opened is None and not closed.repeatable:
+            opened = _run_open(reference, candidate, make_env, cfg)
+    return _judge(determinism, opened, closed, cfg, subject or ParitySubject())
+
+
+def require(result: ParityResult) -> None:
+    """Raise where a parity run failed.
+
+    Args:
+        result: The finished run.
+
+    Raises:
+        ParityError: The run failed; the message gives its reasons.
+    """
+    if not result.passed:
+        raise ParityError(f"The exported policy failed parity: {' '.join(result.reasons)}")
+
+
+def _run_open(reference: StepPolicy, candidate: StepPolicy, make_env: EnvFactory, cfg: ParityCfg) -> OpenLoopResult:
+    with _progress(cfg, "open loop", runs=1) as advance:
+        return open_loop(reference, candidate, make_env, cfg, on_progress=advance)
+
+
+def _judge(
+    determinism: DeterminismReport,
+    opened: OpenLoopResult | None,
+    closed: ClosedLoopResult | None,
+    cfg: ParityCfg,
+    subject: ParitySubject,
+) -> ParityResult:
+    notes = list(opened.notes) if opened else []
+    repeatable = determinism.deterministic and (closed is None or closed.repeatable)
+    if not determinism.deterministic:
+        notes.insert(0, determinism.detail)
+    elif not repeatable:
+        notes.insert(0, "The environment does not repeat itself: one seed gave two different first observations.")
+    judged: list[tuple[OpenLoopResult | ClosedLoopResult, str]] = [(opened, "open_loop")] if opened else []
+    if closed and repeatable:
+        judged.append((closed, "closed_loop"))
+    elif closed:
+        notes.insert(1, "The closed loop is shown but not judged; the open loop is the verdict.")
+    reasons = [reason for loop, _ in judged for reason in loop.reasons]
+    return ParityResult(
+        passed=not reasons,
+        reasons=tuple(reasons),
+        notes=tuple(notes),
+        mode=cfg.mode.value,
+        judged_by=tuple(name for _, name in judged),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        subject=subject,
+        seeds=tuple(int(seed) for seed in cfg.rollout.seeds),
+        max_steps=cfg.rollout.max_steps,
+        num_envs=cfg.rollout.num_envs,
+        determinism=determinism,
+        open_loop=opened,
+        closed_loop=closed,
+    )
+
+
+@contextmanager
+def _progress(cfg: ParityCfg, label: str, *, runs: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar for ``runs`` rollouts; silent where nobody watches."""
+    if not (cfg.progress and sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    total = runs * cfg.rollout.max_steps * len(cfg.rollout.seeds) // cfg.rollout.num_envs
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda steps: bar.advance(task, steps)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roll a policy in gymnasium environments and record what it saw and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from leapp_policy.errors import ConfigError, ContractError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class StepPolicy(Protocol):
+    """What a rollout needs of a policy: the exported one and the original both fulfil it."""
+
+    def step(self, obs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run one control step.
+
+        Args:
+            obs: Raw signals by name, each ``[num_envs, ...]``, in the dtype that the environment gives.
+
+        Returns:
+            Outputs by name, each ``[num_envs, ...]``; the arrays may be reused by the next call.
+        """
+        ...
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """Forget the state of some rows, or of all of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class RolloutCfg:
+    """How episodes are rolled."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """One episode per seed; the seed goes to ``env.reset``."""
+    max_steps: int = 200
+    """Longest episode [control steps]."""
+    num_envs: int = 1
+    """Rows of a policy call; that many environments run side by side."""
+    action_key: str = "action"
+    """The policy output that drives the environment."""
+    obs_key: str = ""
+    """The policy input that a bare (non-Dict) observation feeds."""
+    success_key: str = "is_success"
+    """Entry of the last step's ``info`` that tells success."""
+    determinism_steps: int = 8
+    """Random actions that the check of the environment's determinism replays."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that roll nothing."""
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ConfigError(f"'seeds' must be distinct and at least one, got {list(self.seeds)}.")
+        if self.max_steps < 1 or self.num_envs < 1 or self.determinism_steps < 1:
+            raise ConfigError(
+                "'max_steps', 'num_envs' and 'determinism_steps' must be at least 1, got "
+                f"{self.max_steps}, {self.num_envs} and {self.determinism_steps}."
+            )
+        if len(self.seeds) % self.num_envs:
+            raise ConfigError(
+                f"'seeds' must fill whole policy calls of 'num_envs' = {self.num_envs} rows, got "
+                f"{len(self.seeds)} seeds; give a multiple of {self.num_envs}."
+            )
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One recorded episode of ``steps`` control steps."""
+
+    seed: int
+    steps: int
+    total_return: float
+    success: bool | None
+    """None where the environment does not tell."""
+    obs: Mapping[str, np.ndarray] = field(repr=False)
+    """Raw observations by name, each ``[steps, ...]``: what the policy saw before each action."""
+    outputs: Mapping[str, np.ndarray] = field(repr=False)
+    """Policy outputs by name, each ``[steps, ...]``."""
+
+
+def flatten_obs(obs: Any, obs_key: str) -> dict[str, np.ndarray]:
+    """Name every array of one environment's observation.
+
+    Args:
+        obs: What ``env.reset`` or ``env.step`` gave: a dict (nested names join with ``/``) or one array.
+        obs_key: Name of a bare array.
+
+    Returns:
+        Copies of the arrays by name, without a batch dimension.
+
+    Raises:
+        ContractError: The observation is a tuple, or a bare array and ``obs_key`` is empty.
+    """
+    if isinstance(obs, Mapping):
+        flat: dict[str, np.ndarray] = {}
+        for name, value in obs.items():
+            if isinstance(value, Mapping):
+                flat.update(flatten_obs({f"{name}/{key}": part for key, part in value.items()}, obs_key))
+            else:
+                flat |= flatten_obs(value, str(name))
+        return flat
+    if isinstance(obs, tuple):
+        raise ContractError(
+            "An observation must be a dict or one array, got a tuple; wrap the environment to name its parts."
+        )
+    if not obs_key:
+        raise ContractError("The observation is one unnamed array; set 'obs_key' to the policy input that it feeds.")
+    return {obs_key: np.array(obs)}
+
+
+class EnvBatch:
+    """``num_envs`` single environments behind batch-first arrays; a finished row stands still.
+
+    Owns its environments; use it as a context manager to close them.
+    """
+
+    def __init__(self, make_env: EnvFactory, cfg: RolloutCfg) -> None:
+        self._cfg = cfg
+        self.envs = [make_env() for _ in range(cfg.num_envs)]
+        self._obs: list[dict[str, np.ndarray]] = []
+        self.active = np.zeros(cfg.num_envs, dtype=bool)
+        self.returns = np.zeros(cfg.num_envs)
+        self.success: list[bool | None] = [None] * cfg.num_envs
+
+    def __enter__(self) -> EnvBatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for env in self.envs:
+            env.close()
+
+    def reset(self, seeds: Sequence[int]) -> dict[str, np.ndarray]:
+        """Start one episode per row.
+
+        Args:
+            seeds: Seed of each row's episode.
+
+        Returns:
+            Observations by name, each ``[num_envs, ...]``.
+        """
+        self._obs = [
+            flatten_obs(env.reset(seed=int(seed))[0], self._cfg.obs_key)
+            for env, seed in zip(self.envs, seeds, strict=True)
+        ]
+        self.active[:] = True
+        self.returns[:] = 0.0
+        self.success = [None] * len(self.envs)
+        return self._stacked()
+
+    def step(self, actions: np.ndarray) -> dict[str, np.ndarray]:
+        """Step the rows that still run.
+
+        Args:
+            actions: Actions, shape ``[num_envs, ...]``; those of finished rows are ignored.
+
+        Returns:
+            Observations by name, each ``[num_envs, ...]``; a finished row keeps its last one.
+
+        Raises:
+            ContractError: An action does not fit the environment's action space.
+        """
+        for row, env in enumerate(self.envs):
+            if not self.active[row]:
+                continue
+            action = as_env_action(actions[row], env.action_space, self._cfg.action_key)
+            obs, reward, terminated, truncated, info = env.step(action)
+            self._obs[row] = flatten_obs(obs, self._cfg.obs_key)
+            self.returns[row] += float(reward)
+            self.active[row] = not (terminated or truncated)
+            flag = info.get(self._cfg.success_key)
+            self.success[row] = None if flag is None else bool(flag)
+        return self._stacked()
+
+    def _stacked(self) -> dict[str, np.ndarray]:
+        return {name: np.stack([row[name] for row in self._obs]) for name in self._obs[0]}
+
+
+def as_env_action(action: np.ndarray, space: gymnasium.Space[Any], name: str) -> Any:
+    """Give one row of the action output the shape and dtype of an action space.
+
+    Args:
+        action: One row of the action output, unbatched.
+        space: The environment's action space.
+        name: Name of the output, for the message.
+
+    Returns:
+        An array for spaces with a shape, a Python int for scalar integer spaces. Values are not clipped.
+
+    Raises:
+        ContractError: The sizes differ, or a fraction would be cut to an integer.
+    """
+    shape = space.shape
+    if shape is None or space.dtype is None:
+        raise ContractError(f"Action space {space} has no single shape; wrap the environment to give it one.")
+    if action.size != int(np.prod(shape)):
+        raise ContractError(
+            f"Output '{name}' must have shape {tuple(shape)} per row to act in the environment, "
+            f"got {action.shape}; choose another 'action_key'."
+        )
+    if np.issubdtype(space.dtype, np.integer) and not np.issubdtype(action.dtype, np.integer):
+        raise ContractError(
+            f"Output '{name}' must be an integer for action space {space}, got {action.dtype}; "
+            "choose the action inside the policy (argmax)."
+        )
+    shaped = action.reshape(shape).astype(space.dtype)
+    return int(shaped) if not shape and np.issubdtype(space.dtype, np.integer) else shaped
+
+
+def roll_out(
+    policy: StepPolicy,
+    envs: EnvBatch,
+    cfg: RolloutCfg,
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Episode]:
+    """Roll one episode per seed, ``num_envs`` at a time; the policy is reset before each group.
+
+    Args:
+        policy: The policy; its output ``cfg.action_key`` acts.
+        envs: Environments to act in.
+        cfg: Seeds, lengths and names.
+        on_progress: Called with the number of control steps done since the last call.
+
+    Returns:
+        Episodes in the order of ``cfg.seeds``.
+
+    Raises:
+        ContractError: The policy lacks the action, or an output is not batch-first.
+    """
+    episodes: list[Episode] = []
+    for seeds in _groups(cfg.seeds, cfg.num_envs):
+        episodes += _roll_group(policy, envs, cfg, seeds, on_progress or (lambda _: None))
+    return episodes
+
+
+def _groups(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(seeds), size):
+        yield seeds[start : start + size]
+
+
+def _roll_group(
+    policy: StepPolicy,
+    envs: EnvBatch,
+    cfg: RolloutCfg,
+    seeds: Sequence[int],
+    on_progress: Callable[[int], None],
+) -> list[Episode]:
+    policy.reset()
+    obs = envs.reset(seeds)
+    seen: list[dict[str, np.ndarray]] = []
+    done: list[dict[str, np.ndarray]] = []
+    lengths = np.zeros(cfg.num_envs, dtype=int)
+    while len(done) < cfg.max_steps and envs.active.any():
+        # The policy gets its own copy and its arrays are copied: either side may reuse its buffers.
+        outputs = {k: np.array(v) for k, v in policy.step({k: v.copy() for k, v in obs.items()}).items()}
+        _check_outputs(outputs, cfg)
+        seen.append(obs)
+        done.append(outputs)
+        lengths += envs.active
+        obs = envs.step(outputs[cfg.action_key])
+        on_progress(1)
+    on_progress(cfg.max_steps - len(done))
+    return [
+        Episode(
+            seed=int(seed),
+            steps=int(lengths[row]),
+            total_return=float(envs.returns[row]),
+            success=envs.success[row],
+            obs=_row(seen, row, int(lengths[row])),
+            outputs=_row(done, row, int(lengths[row])),
+        )
+        for row, seed in enumerate(seeds)
+    ]
+
+
+def _row(steps: Sequence[Mapping[str, np.ndarray]], row: int, length: int) -> dict[str, np.ndarray]:
+    return {name: np.stack([step[name][row] for step in steps[:length]]) for name in steps[0]}
+
+
+def _check_outputs(outputs: Mapping[str, np.ndarray], cfg: RolloutCfg) -> None:
+    if cfg.action_key not in outputs:
+        raise ContractError(
+            f"The policy has no output '{cfg.action_key}' to act with, it has {sorted(outputs)}; "
+            "set 'action_key' to one of these."
+        )
+    for name, value in outputs.items():
+        if value.ndim == 0 or value.shape[0] != cfg.num_envs:
+            raise ContractError(
+                f"Output '{name}' must be batch-first with {cfg.num_envs} row(s), got shape {value.shape}; "
+                "set 'num_envs' to the rows that the policy was exported with."
+            )

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frozen types that cross layers: what a policy, a node, a segment and a tensor are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Layout(Enum):
+    """How nodes become models."""
+
+    SINGLE = "single"
+    """The whole pipeline is one node and one model; inner annotations only name stages."""
+    SPLIT = "split"
+    """One model per node, wired by the manifest."""
+
+
+@dataclass(frozen=True)
+class TensorSemantics:
+    """What a tensor means on the robot; every field is optional and ends up in the manifest.
+
+    Attributes:
+        kind: Role, e.g. ``state/joint/position`` or ``command/joint/position``.
+        unit: Unit of the elements, e.g. ``rad``.
+        frame: Reference frame, e.g. ``base``.
+        element_names: Names of the elements of the last dimension, e.g. joint names.
+    """
+
+    kind: str | None = None
+    unit: str | None = None
+    frame: str | None = None
+    element_names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A named tensor at the border of a node.
+
+    Attributes:
+        name: Name in the model.
+        dtype: Torch name of the dtype, e.g. ``float32``.
+        shape: Fixed shape, batch first.
+        semantics: What it means.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    semantics: TensorSemantics = TensorSemantics()
+
+
+@dataclass(frozen=True)
+class BoundarySpec:
+    """An array that crosses a segment's boundary, in expanded scalar layout.
+
+    Attributes:
+        param_name: Name bound in the archive.
+        dtype: Torch name of the scalar dtype.
+        shape: Expanded shape.
+        num_bytes: Size of the allocation.
+        warp_dtype: Name of the Warp dtype.
+        warp_shape: Shape in Warp elements.
+        component_shape: Shape of one element.
+    """
+
+    param_name: str
+    dtype: str
+    shape: tuple[int, ...]
+    num_bytes: int
+    warp_dtype: str
+    warp_shape: tuple[int, ...]
+    component_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ConstantSpec:
+    """A value that the artifact carries because it does not depend on any input.
+
+    Attributes:
+        name: Name in the graph, or of the region in the archive.
+        origin: Where it came from.
+        shape: Shape.
+        dtype: Dtype.
+        nbytes: Size.
+    """
+
+    name: str
+    origin: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class TargetSpec:
+    """The machine that a bundle's code is built for.
+
+    Attributes:
+        device: Device family, ``cpu`` or ``cuda``.
+        warp_version: Warp that made the capture.
+        triple: Target triple of CPU objects, empty for CUDA.
+        march: Instruction set level of CPU objects, e.g. ``x86-64-v3``.
+        features: CPU features that the level needs.
+    """
+
+    device: str
+    warp_version: str
+    triple: str = ""
+    march: str = ""
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SegmentSpec:
+    """A captured run of Warp calls.
+
+    Attributes:
+        label: Node and index, e.g. ``arm/0``.
+        calls: The calls in order, as text.
+        inputs: Arrays that are fed before each run.
+        outputs: Arrays that are read after it.
+        constants: Read-only memory that the archive carries.
+        opened_at: Line of the first call.
+        closed_by: What ended the segment.
+        target: The machine that it runs on.
+    """
+
+    label: str
+    calls: tuple[str, ...]
+    inputs: tuple[BoundarySpec, ...]
+    outputs: tuple[BoundarySpec, ...]
+    constants: tuple[ConstantSpec, ...]
+    opened_at: str
+    closed_by: str
+    target: TargetSpec
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """A named stage of the pipeline.
+
+    Attributes:
+        name: Its name.
+        inputs: Tensors that it takes.
+        outputs: Tensors that it gives.
+        segments: Its segments in order.
+        constants: Constants of the torch part.
+        edges: Input name to ``(node, output)`` for inputs that another node makes.
+        stages: Names of inner stages, in order, where the layout is ``single``.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    segments: tuple[SegmentSpec, ...] = ()
+    constants: tuple[ConstantSpec, ...] = ()
+    edges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A whole pipeline.
+
+    Attributes:
+        name: Its name; files are named after it.
+        layout: How nodes become models.
+        nodes: The nodes in the order of execution.
+        rate_hz: Control rate that it was trained for, 0 where unknown.
+    """
+
+    name: str
+    layout: Layout
+    nodes: tuple[NodeSpec, ...]
+    rate_hz: float = 0.0

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watch the public ``warp.*`` callables while a trace is open, and put them back afterwards.
+
+Only public names are replaced. A call made by Warp itself while it serves a public call is part of
+that call, whatever it goes through.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import warp as wp
+
+from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, arrays_in
+
+
+@dataclass(frozen=True)
+class HookedCall:
+    """A Warp call that was intercepted.
+
+    Attributes:
+        name: Public name.
+        kernel: The kernel of a launch, else None.
+        arguments: Everything that was passed and matters, in order.
+        written: Arrays that the call writes, besides what a kernel's code tells.
+        device: Device of the call where it was given.
+    """
+
+    name: str
+    kernel: Any
+    arguments: tuple[Any, ...]
+    written: tuple[Any, ...] = ()
+    kernel_arguments: tuple[Any, ...] = ()
+
+
+class WarpListener(Protocol):
+    """What the hooks report to."""
+
+    def on_warp_call(self, call: HookedCall, run: Callable[[], Any]) -> Any:
+        """A call that works on arrays."""
+        ...
+
+    def on_warp_boundary(self, name: str, run: Callable[[], Any]) -> Any:
+        """A call that reads results, or waits for them."""
+        ...
+
+    def on_warp_conversion(self, run: Callable[[], Any]) -> Any:
+        """A conversion that only makes another name for the same memory."""
+        ...
+
+    def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
+        """A call that has no place inside of a traced node."""
+        ...
+
+    def on_tensor_read(self, name: str, tensor: torch.Tensor, run: Callable[[], Any]) -> Any:
+        """A torch tensor that is turned into Python or NumPy data without an aten operation."""
+        ...
+
+    def is_listening(self) -> bool:
+        """Whether the calling thread is the traced one."""
+        ...
+
+
+_CALLS = {
+    # Public function or method -> names of the parameters that it writes.
+    (wp, "copy"): ("dest",),
+    (wp, "clone"): (),
+    (wp, "zeros"): (),
+    (wp, "zeros_like"): (),
+    (wp, "ones"): (),
+    (wp, "ones_like"): (),
+    (wp, "full"): (),
+    (wp, "full_like"): (),
+    (wp, "empty"): (),
+    (wp, "empty_like"): (),
+    (wp, "capture_if"): (),
+    (wp, "capture_while"): (),
+    (wp.array, "zero_"): ("self",),
+    (wp.array, "fill_"): ("self",),
+    (wp.array, "assign"): ("self",),
+    (wp.array, "contiguous"): (),
+    (wp.array, "flatten"): (),
+    (wp.array, "to"): (),
+    (wp.indexedarray, "contiguous"): (),
+    (wp.indexedarray, "zero_"): ("self",),
+    (wp.indexedarray, "fill_"): ("self",),
+    (wp.indexedarray, "assign"): ("self",),
+    (wp.utils, "array_cast"): ("out_array",),
+    (wp.utils, "array_inner"): ("out",),
+    (wp.utils, "array_scan"): ("out_array",),
+    (wp.utils, "array_sum"): ("out",),
+    (wp.utils, "radix_sort_pairs"): ("keys", "values"),
+    (wp.utils, "runlength_encode"): ("run_values", "run_lengths", "run_count"),
+    (wp.utils, "segmented_sort_pairs"): ("keys", "values"),
+}
+_BOUNDARIES = (
+    (wp, "to_torch"),
+    (wp, "to_dlpack"),
+    (wp, "synchronize"),
+    (wp, "synchronize_device"),
+    (wp, "synchronize_event"),
+    (wp, "synchronize_stream"),
+    (wp.array, "numpy"),
+    (wp.array, "list"),
+    (wp.array, "__array__"),
+    (wp.array, "__dlpack__"),
+    (wp.indexedarray, "numpy"),
+    (wp.indexedarray, "list"),
+)
+_CONVERSIONS = ((wp, "from_torch"), (wp, "from_numpy"), (wp, "from_dlpack"))
+_REFUSED = ((wp, "capture_begin"), (wp, "capture_launch"), (wp, "capture_save"), (wp, "capture_load"))
+_TENSOR_READS = ("numpy", "tolist")
+
+
+def public_name(owner: Any, name: str) -> str:
+    """Return the name that a user writes for a patched callable."""
+    if owner is wp:
+        return f"wp.{name}"
+    if owner is wp.utils:
+        return f"wp.utils.{name}"
+    return f"wp.{owner.__name__}.{name}"
+
+
+class WarpHooks:
+    """The replaced callables of one trace.
+
+    Args:
+        listener: What is told of each call.
+    """
+
+    def __init__(self, listener: WarpListener) -> None:
+        self._listener = listener
+        self._saved: list[tuple[Any, str, Any, bool]] = []
+
+    def install(self) -> None:
+        """Replace the callables; ``remove`` puts them back."""
+        try:
+            self._patch(wp, "launch", self._launch_hook)
+            self._patch(wp, "launch_tiled", self._launch_hook)
+            self._patch(wp.Launch, "launch", self._recorded_launch_hook)
+            for (owner, name), written in _CALLS.items():
+                self._patch(owner, name, functools.partial(self._call_hook, written=written))
+            for owner, name in _BOUNDARIES:
+                self._patch(owner, name, self._boundary_hook)
+            for owner, name in _CONVERSIONS:
+                self._patch(owner, name, self._conversion_hook)
+            for owner, name in _REFUSED:
+                self._patch(owner, name, self._refused_hook)
+            for name in _TENSOR_READS:
+                self._patch(torch.Tensor, name, self._tensor_read_hook)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Put every callable back, newest first."""
+        while self._saved:
+            owner, name, original, inherited = self._saved.pop()
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+    def _patch(self, owner: Any, name: str, make: Callable[[str, Callable], Callable]) -> None:
+        original = inspect.getattr_static(owner, name, None)
+        if original is None:
+            return
+        inherited = name not in vars(owner)
+        hook = make(public_name(owner, name), original)
+        setattr(owner, name, functools.wraps(original)(hook))
+        self._saved.append((owner, name, original, inherited))
+
+    # -- one maker for each kind of call ------------------------------------------------------------
+
+    def _launch_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def launch(kernel: Any, dim: Any = None, inputs: Sequence = (), outputs: Sequence = (), *args, **kwargs) -> Any:
+            run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
+            if not listener.is_listening() or kwargs.get("record_cmd"):
+                return run()
+            adjoint = tuple(kwargs.get("adj_inputs", ())) + tuple(kwargs.get("adj_outputs", ()))
+            values = (*inputs, *outputs)
+            options = tuple(f"{key}={value}" for key, value in kwargs.items() if key in ("block_dim", "adjoint"))
+            call = HookedCall(name, kernel, (dim, *values, *options), adjoint, values)
+            return listener.on_warp_call(call, run)
+
+        return launch
+
+    def _recorded_launch_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def launch(command: Any, stream: Any = None) -> Any:
+            run = lambda: original(command, stream)  # noqa: E731
+            if not listener.is_listening():
+                return run()
+            values = tuple(command.fwd_args or ())
+            dim = tuple(command.bounds.shape[i] for i in range(command.bounds.ndim))
+            return listener.on_warp_call(HookedCall(name, command.kernel, (dim, *values), (), values), run)
+
+        return launch
+
+    def _call_hook(self, name: str, original: Callable, *, written: tuple[str, ...]) -> Callable:
+        listener = self._listener
+        signature = inspect.signature(original)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(*args, **kwargs)  # noqa: E731
+            if not listener.is_listening():
+                return run()
+            bound = signature.bind(*args, **kwargs).arguments
+            targets = tuple(arrays_in([bound.get(parameter) for parameter in written]))
+            return listener.on_warp_call(HookedCall(name, None, tuple(bound.values()), targets), run)
+
+        return call
+
+    def _boundary_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def boundary(*args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(*args, **kwargs)  # noqa: E731
+            return listener.on_warp_boundary(name, run) if listener.is_listening() else run()
+
+        return boundary
+
+    def _conversion_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def convert(*args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(*args, **kwargs)  # noqa: E731
+            return listener.on_warp_conversion(run) if listener.is_listening() else run()
+
+        return convert
+
+    def _refused_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def refused(*args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(*args, **kwargs)  # noqa: E731
+            return listener.on_warp_refused(name, run) if listener.is_listening() else run()
+
+        return refused
+
+    def _tensor_read_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+        label = f"torch.Tensor.{name.rpartition('.')[2]}"
+
+        def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(tensor, *args, **kwargs)  # noqa: E731
+            return listener.on_tensor_read(label, tensor, run) if listener.is_listening() else run()
+
+        return read
+
+
+def result_uses(result: Any) -> list[ArrayUse]:
+    """Return the arrays that a call gave back; a view of an argument counts once more, harmlessly.
+
+    Args:
+        result: What the call returned.
+    """
+    return [ArrayUse(array, True) for array in arrays_in(result)] if _may_hold_arrays(result) else []
+
+
+def _may_hold_arrays(result: Any) -> bool:
+    return isinstance(result, (WarpArray, wp.indexedarray, list, tuple))

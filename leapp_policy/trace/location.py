@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where in the user's code a traced event happened."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import warp as wp
+
+_LIBRARY_ROOTS = tuple(
+    str(Path(str(module.__file__)).resolve().parent) + "/" for module in (torch, wp)
+) + tuple(str(Path(__file__).resolve().parents[1] / layer) + "/" for layer in ("annotate", "trace", "graph"))
+
+
+@dataclass(frozen=True)
+class Location:
+    """A line of the user's code."""
+
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """File name and line, without the folders: artifacts carry no path of the machine."""
+        return f"{Path(self.path).name}:{self.line}"
+
+
+def user_location() -> Location:
+    """Return the innermost line on the stack that belongs neither to a library nor to the tracer."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_LIBRARY_ROOTS) and not path.startswith("<"):
+            return Location(path, frame.f_lineno)
+        frame = frame.f_back
+    return Location("<unknown>", 0)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run of Warp calls on the values of one node: the unit that is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import warp as wp
+
+from leapp_policy.errors import SegmentMismatchError
+from leapp_policy.trace.location import Location
+from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, base_extent
+
+
+@dataclass(frozen=True)
+class WarpCall:
+    """One Warp call as both passes must make it.
+
+    Attributes:
+        name: Public name, e.g. ``wp.launch``.
+        target: Kernel and module for a launch, empty otherwise.
+        arguments: What was passed: dims, array dtypes and shapes, scalar values.
+        location: The user's line.
+    """
+
+    name: str
+    target: str
+    arguments: tuple[str, ...]
+    location: Location
+
+    def __str__(self) -> str:
+        target = f" {self.target}" if self.target else ""
+        return f"{self.name}{target}({', '.join(self.arguments)}) at {self.location}"
+
+    def same_as(self, other: WarpCall) -> bool:
+        """Whether two passes made the same call; the line may differ, a loop may be unrolled."""
+        return (self.name, self.target, self.arguments) == (other.name, other.target, other.arguments)
+
+
+@dataclass(eq=False)
+class Region:
+    """A whole allocation that a segment touches.
+
+    Attributes:
+        ptr: First byte.
+        nbytes: Length in bytes.
+        array: An array that looks at it.
+        written: Whether a call may write it.
+        born: Whether it was allocated inside of the segment, so that it has no contents before.
+    """
+
+    ptr: int
+    nbytes: int
+    array: Any
+    written: bool
+    born: bool
+
+
+@dataclass(eq=False)
+class Segment:
+    """A segment while it is open."""
+
+    node_name: str
+    index: int
+    opened_at: Location
+    calls: list[WarpCall] = field(default_factory=list)
+    regions: dict[int, Region] = field(default_factory=dict)
+    kernels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Name for messages and files: node and index."""
+        return f"{self.node_name}/{self.index}"
+
+    def add_uses(self, uses: Iterable[ArrayUse], born: Sequence[Any] = ()) -> None:
+        """Note the arrays that a call touched.
+
+        Args:
+            uses: The arrays.
+            born: Those that the call allocated.
+        """
+        fresh = {base_extent(array)[0] for array in born}
+        for use in uses:
+            ptr, nbytes = base_extent(use.array)
+            if not nbytes:
+                continue
+            region = self.regions.get(ptr)
+            if region is None:
+                self.regions[ptr] = Region(ptr, nbytes, use.array, use.written, ptr in fresh)
+            else:
+                region.written |= use.written
+                region.nbytes = max(region.nbytes, nbytes)
+
+    def touches(self, ptr: int, nbytes: int) -> bool:
+        """Whether the segment uses any byte of ``[ptr, ptr + nbytes)``."""
+        return any(r.ptr < ptr + nbytes and ptr < r.ptr + r.nbytes for r in self.regions.values())
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """What discovery saw of a segment; capture is held against it call by call."""
+
+    label: str
+    calls: tuple[WarpCall, ...]
+    closed_by: str
+
+    def check_call(self, index: int, call: WarpCall) -> None:
+        """Compare one call of the capture pass with discovery.
+
+        Args:
+            index: Position in the segment.
+            call: The call that is about to be captured.
+
+        Raises:
+            SegmentMismatchError: It is another call.
+        """
+        expected = self.calls[index] if index < len(self.calls) else None
+        if expected is None or not expected.same_as(call):
+            raise SegmentMismatchError(
+                f"Warp segment diverged between discovery and capture: segment '{self.label}', call {index}: "
+                f"expected {expected or 'the end of the segment'}, got {call}; "
+                "make the Warp calls of both executions the same (no branch on data, no counter that changes)"
+            )
+
+    def check_end(self, count: int, closed_by: str) -> None:
+        """Compare the end of a segment with discovery.
+
+        Args:
+            count: Calls that the capture pass made.
+            closed_by: What closed it.
+
+        Raises:
+            SegmentMismatchError: Discovery made more calls.
+        """
+        if count != len(self.calls):
+            raise SegmentMismatchError(
+                f"Warp segment diverged between discovery and capture: segment '{self.label}', call {count}: "
+                f"expected {self.calls[count]}, got the end of the segment ({closed_by}); "
+                "make the Warp calls of both executions the same (no branch on data, no counter that changes)"
+            )
+
+
+def describe_argument(value: Any) -> str:
+    """Describe a call argument so that two passes can be compared.
+
+    Args:
+        value: Any argument of a Warp call.
+    """
+    if isinstance(value, WarpArray):
+        return f"{_dtype_name(value.dtype)}{list(value.shape)}"
+    if isinstance(value, wp.indexedarray):
+        return f"indexed {_dtype_name(value.dtype)}{list(value.shape)}"
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_wp_scalar_type_"):
+        return "[" + ", ".join(describe_argument(item) for item in value) + "]"
+    if hasattr(value, "_cls") and hasattr(value._cls, "vars"):
+        fields = (f"{name}={describe_argument(getattr(value, name))}" for name in value._cls.vars)
+        return f"{value._cls.key}({', '.join(fields)})"
+    if callable(value) and hasattr(value, "__name__"):
+        return value.__name__
+    return repr(value)
+
+
+def _dtype_name(dtype: Any) -> str:
+    return getattr(dtype, "__name__", None) or getattr(dtype, "key", None) or str(dtype)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tracer must know of Warp's arrays and kernels: extents, layouts, write sets.
+
+Every look behind Warp's public interface is in this file, one function each, so that a new Warp
+release has one place to check.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import warp as wp
+from torch import Tensor
+
+from leapp_policy.errors import TraceError
+
+WarpArray = wp.array
+
+# Scalar types whose torch counterpart cannot be derived from the name.
+_TORCH_DTYPE = {
+    wp.bool: torch.bool,
+    wp.int8: torch.int8,
+    wp.uint8: torch.uint8,
+    wp.int16: torch.int16,
+    wp.uint16: torch.uint16,
+    wp.int32: torch.int32,
+    wp.uint32: torch.uint32,
+    wp.int64: torch.int64,
+    wp.uint64: torch.uint64,
+    wp.float16: torch.float16,
+    wp.bfloat16: torch.bfloat16,
+    wp.float32: torch.float32,
+    wp.float64: torch.float64,
+}
+
+
+@dataclass(frozen=True)
+class ArrayUse:
+    """An array that a Warp call touches."""
+
+    array: Any
+    written: bool
+
+
+@dataclass(frozen=True)
+class BoundaryLayout:
+    """An array in expanded scalar torch layout: ``(2, 4)`` of ``vec3`` is ``(2, 4, 3)`` of float32."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    warp_dtype: str
+    warp_shape: tuple[int, ...]
+    component_shape: tuple[int, ...]
+
+
+def base_array(array: Any) -> Any:
+    """Return the array that owns the allocation a view looks at.
+
+    Args:
+        array: A ``wp.array``, possibly a view.
+    """
+    base = array
+    while isinstance(getattr(base, "_ref", None), WarpArray):
+        base = base._ref
+    return base
+
+
+def base_extent(array: Any) -> tuple[int, int]:
+    """Return the first byte and the length of the allocation behind an array; (0, 0) if it has none.
+
+    ``wp.capture_save`` binds a name to this whole allocation, so a segment's boundary is made of them.
+
+    Args:
+        array: A ``wp.array``, possibly a view.
+    """
+    base = base_array(array)
+    if getattr(base, "_storage_base_ptr", None) is not None:
+        return int(base._storage_base_ptr), int(base._storage_nbytes)
+    return int(base.ptr or 0), int(base.capacity if base.ptr else 0)
+
+
+def layout_of(array: Any) -> BoundaryLayout:
+    """Return the expanded scalar layout of an array.
+
+    Args:
+        array: A ``wp.array``.
+
+    Raises:
+        TraceError: Its dtype is a struct, which has no such layout.
+    """
+    dtype = array.dtype
+    if hasattr(dtype, "vars") and hasattr(dtype, "ctype"):
+        fields = ", ".join(dtype.vars)
+        raise TraceError(
+            f"Unsupported dtype: an array of struct '{dtype.key}' (fields {fields}) crosses a segment boundary; "
+            "expected a scalar, vector, quaternion, matrix or transform dtype; pass each field as an array of its own"
+        )
+    scalar = getattr(dtype, "_wp_scalar_type_", dtype)
+    components = tuple(getattr(dtype, "_shape_", ()))
+    return BoundaryLayout(
+        _TORCH_DTYPE[scalar], (*array.shape, *components), dtype.__name__, tuple(array.shape), components
+    )
+
+
+def tensor_over(array: Any) -> Tensor:
+    """Return a torch tensor over the whole allocation of an array, without copying.
+
+    Args:
+        array: A ``wp.array`` on the CPU, possibly a view.
+
+    Raises:
+        TraceError: The dtype has no torch layout.
+    """
+    base = base_array(array)
+    layout = layout_of(base)
+    ptr, nbytes = base_extent(array)
+    count = nbytes // layout.dtype.itemsize
+    whole = ptr == base.ptr and int(np.prod(layout.shape, dtype=np.int64)) == count and base.is_contiguous
+    buffer = (ctypes.c_uint8 * nbytes).from_address(ptr)
+    flat = torch.frombuffer(buffer, dtype=layout.dtype, count=count)
+    return flat.view(layout.shape) if whole else flat
+
+
+def arrays_in(value: Any) -> Iterator[Any]:
+    """Yield every Warp array inside of a call argument: lists, indexed arrays and structs included.
+
+    Args:
+        value: An argument of a Warp call.
+    """
+    if isinstance(value, WarpArray):
+        yield value
+    elif isinstance(value, wp.indexedarray):
+        yield value.data
+        yield from (index for index in value.indices if index is not None)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from arrays_in(item)
+    elif isinstance(value, dict):
+        yield from arrays_in(list(value.values()))
+    elif hasattr(value, "_cls") and hasattr(value._cls, "vars"):
+        for field in value._cls.vars:
+            yield from arrays_in(getattr(value, field))
+
+
+class WriteSets:
+    """Which arguments a kernel writes, after Warp's own code generation; one per trace.
+
+    Warp knows only while it generates code with access tracking on, and forgets at the next
+    rebuild, so the answer is kept here by kernel.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[Any, list[bool]]] = {}
+
+    def launch_uses(self, kernel: Any, values: Sequence[Any]) -> list[ArrayUse]:
+        """Return the arrays that a kernel launch touches, and which of them it may write.
+
+        Args:
+            kernel: The kernel; it was launched with these values before.
+            values: All arguments of the launch, inputs first.
+        """
+        written = self._of_launch(kernel, values)
+        uses = []
+        for index, value in enumerate(values):
+            # An array inside of a struct has no flag of its own: treat it as written.
+            plain = isinstance(value, WarpArray)
+            for array in arrays_in(value):
+                uses.append(ArrayUse(array, written[index] if plain else True))
+        return uses
+
+    def _of_launch(self, kernel: Any, values: Sequence[Any]) -> list[bool]:
+        try:
+            if kernel.is_generic:
+                kernel = kernel.get_overload(kernel.infer_argument_types(list(values)))
+            if id(kernel.adj) not in self._written:
+                self._analyse(kernel.module)
+            return self._written[id(kernel.adj)][1]
+        except (AttributeError, TypeError, KeyError):
+            # Another Warp release: without the flags every argument counts as written, which is
+            # right and only costs copies.
+            return [True] * len(values)
+
+    def _analyse(self, module: Any) -> None:
+        """Generate the code of a module once with access tracking on, which leaves its binaries alone."""
+        tracking = {"output_arch": None, "verify_autograd_array_access": True}
+        wp._src.context.ModuleBuilder(module, module.resolve_options(wp.config) | tracking)
+        for kernel in module._get_live_kernels():
+            for each in (kernel, *kernel.overloads.values()):
+                flags = [bool(argument.is_write) for argument in each.adj.args]
+                self._written[id(each.adj)] = (each.adj, flags)
+
+
+def set_cpu_flags(module: Any, flags: str | None) -> str | None:
+    """Set the compiler flags of a Warp module's CPU code and return the previous ones.
+
+    Args:
+        module: The Warp module.
+        flags: Clang flags, None for Warp's global setting.
+    """
+    previous = module.options.get("cpu_compiler_flags")
+    if previous != flags:
+        wp.set_module_options({"cpu_compiler_flags": flags}, module)
+    return previous
