@@ -53,7 +53,7 @@ class Overlay:
     def to_dict(self) -> dict[str, Any]:
         """Give plain types for JSON; NaN and infinities become null."""
         signals = {"reference": _plain(self.reference), "candidate": _plain(self.candidate)}
-        return {"name": self.name, "kind": self.kind, "mode": self.mode, "seed": self.seed} | signals
+        return _finite({"name": self.name, "kind": self.kind, "mode": self.mode, "seed": self.seed} | signals)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ class ClosedLoopEpisode:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain types for JSON."""
-        return asdict(self) | {"curve": rounded(self.curve), "success_differs": self.success_differs}
+        derived = {"curve": rounded(self.curve), "success_differs": self.success_differs}
+        return _finite(asdict(self) | derived)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ class ClosedLoopResult:
             "action": self.action,
             "rtol": self.rtol,
             "atol": self.atol,
-            "mean_return": {side: self.mean_return(side) for side in sides},
+            "mean_return": _finite({side: self.mean_return(side) for side in sides}),
             "success_rate": {side: self.success_rate(side) for side in sides},
             "success_flips": self.success_flips,
             "episodes": [e.to_dict() for e in self.episodes],
@@ -230,6 +231,15 @@ class ParityResult:
         }
 
 
-def _plain(signal: np.ndarray) -> list[list[float | None]]:
+def _plain(signal: np.ndarray) -> list[list[float]]:
     # float32 values are written with the digits they have: 9 tell any two apart.
-    return [[float(f"{v:.9g}") if np.isfinite(v) else None for v in row] for row in signal.tolist()]
+    return [[float(f"{value:.9g}") for value in row] for row in signal.tolist()]
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON lacks, by None."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
