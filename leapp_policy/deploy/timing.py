@@ -81,17 +81,16 @@ class LatencyStats:
         """
         if not samples:
             raise ConfigError("Latency figures need at least one sample, got none; measure longer.")
-        us = np.asarray(samples, dtype=np.float64) / 1e3
-        tails = np.percentile(us, [90.0, 99.0, 99.9], method="inverted_cdf")
+        us = np.sort(np.asarray(samples, dtype=np.float64)) / 1e3
         return cls(
             n=len(samples),
             mean_us=float(us.mean()),
-            min_us=float(us.min()),
+            min_us=float(us[0]),
             median_us=float(np.median(us)),
-            p90_us=float(tails[0]),
-            p99_us=float(tails[1]),
-            p999_us=float(tails[2]),
-            max_us=float(us.max()),
+            p90_us=_nearest_rank(us, 900),
+            p99_us=_nearest_rank(us, 990),
+            p999_us=_nearest_rank(us, 999),
+            max_us=float(us[-1]),
             first_call_us=None if first_call_ns is None else first_call_ns / 1e3,
             pacing=pacing,
         )
@@ -279,6 +278,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _nearest_rank(ordered: np.ndarray, per_mille: int) -> float:
+    # Whole numbers: 0.999 * 1000 is above 999 in floating point and would pick the next rank.
+    return float(ordered[-(-len(ordered) * per_mille // 1000) - 1])
+
+
 def _warm(fn: Callable[[], object], warmup: int, clock: Callable[[], int]) -> int:
     start = clock()
     fn()
@@ -328,14 +332,14 @@ def _paced(
         following = max(tick + 1, int((end - origin) // period))
         skipped += following - tick - 1
         tick = following
-    late = np.asarray(lateness, dtype=np.float64) / 1e3
+    late = np.sort(np.asarray(lateness, dtype=np.float64)) / 1e3
     pacing = PacingStats(
         rate_hz=rate_hz,
         deadline_misses=misses,
         skipped_ticks=skipped,
         median_lateness_us=float(np.median(late)),
-        p99_lateness_us=float(np.percentile(late, 99.0, method="inverted_cdf")),
-        max_lateness_us=float(late.max()),
+        p99_lateness_us=_nearest_rank(late, 990),
+        max_lateness_us=float(late[-1]),
     )
     return samples, pacing
 
