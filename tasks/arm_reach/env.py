@@ -10,13 +10,16 @@ were tried. Everything but rendering works without.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import mujoco
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from leapp_policy.errors import ConfigError, ContractError
 from leapp_policy.kinematics import KinematicChain, chain_from_mjcf
@@ -206,6 +209,13 @@ class ArmReachEnv(gym.Env[dict[str, NDArray[np.float32]], NDArray[np.float32]]):
     def _reward(self, info: dict[str, Any]) -> float:
         d, a = info["distance"], info["orientation_error"]
         return float(-d - 0.25 * a + 0.5 * (1.0 - np.tanh(d / 0.05)) + 0.25 * (1.0 - np.tanh(a / 0.2)))
+
+
+def stack_observations(observations: Sequence[dict[str, NDArray[np.float32]]]) -> dict[str, Tensor]:
+    """Batch of observations as tensors on the CPU, shape ``[num_envs, 7]`` each."""
+    return {
+        name: torch.from_numpy(np.stack([obs[name] for obs in observations])) for name in observations[0]
+    }
 
 
 def make_renderer(model: mujoco.MjModel, height: int, width: int) -> mujoco.Renderer:
