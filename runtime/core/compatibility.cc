@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/compatibility.h"
+
+#include <cstring>
+
+#include "core/cpu_features.h"
+#include "core/error.h"
+#include "core/sha256.h"
+
+namespace leapp_policy {
+namespace {
+
+// The first format whose header is laid out as wrp_header.cc reads it; older ones are left to
+// Warp's own refusal.
+constexpr uint32_t kFirstKnownFormat = 18;
+
+constexpr size_t kElfMachineAt = 18;
+constexpr size_t kElfMinSize = 20;
+
+[[noreturn]] void FailDevice(const Metadata& metadata, const char* exported, Device device) {
+  throw Error(LP_WRONG_DEVICE, metadata.Subject() + " was exported for device '" + exported +
+                                   "' but is opened on '" + DeviceFamilyName(device.family) +
+                                   "'; export it with device=" + DeviceFamilyName(device.family) +
+                                   " or run it on its own device.");
+}
+
+// "1.19" of "1.19.0"; the whole text when it has no two dots' worth of it.
+std::string Release(const std::string& version) {
+  const size_t first = version.find('.');
+  if (first == std::string::npos) return version;
+  return version.substr(0, version.find('.', first + 1));
+}
+
+std::string Join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ", ";
+    text += "'" + name + "'";
+  }
+  return text;
+}
+
+void CheckElf(const Metadata& metadata, const WarpModuleBytes& module) {
+  const auto* bytes = static_cast<const uint8_t*>(module.data);
+  const bool is_elf = module.size >= kElfMinSize && std::memcmp(bytes,
+                                                                "\x7f"
+                                                                "ELF",
+                                                                4) == 0;
+  if (!is_elf) {
+    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " module '" + module.filename +
+                                   "' is no ELF object; the bundle is damaged or was exported on "
+                                   "another operating system, export it again on Linux.");
+  }
+  const unsigned machine = bytes[kElfMachineAt] | bytes[kElfMachineAt + 1] << 8;
+  if (machine != HostElfMachine()) {
+    throw Error(LP_WRONG_CPU, metadata.Subject() + " module '" + module.filename +
+                                  "' is machine code for ELF machine " + std::to_string(machine) +
+                                  ", this machine is " + std::to_string(HostElfMachine()) + " (" +
+                                  HostArchitecture() + "); export it for this architecture.");
+  }
+}
+
+}  // namespace
+
+void CheckDigest(const Metadata& metadata, ByteSpan bundle) {
+  if (!metadata.record || !metadata.record->bundle) return;
+  const BundleDigest& digest = *metadata.record->bundle;
+  if (bundle.size != digest.size) {
+    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " bundle must have " +
+                                   std::to_string(digest.size) + " bytes, got " +
+                                   std::to_string(bundle.size) +
+                                   "; the file is damaged, export it again.");
+  }
+  const std::string sha256 = Sha256Hex(bundle);
+  if (sha256 != digest.sha256) {
+    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " bundle must have SHA-256 " + digest.sha256 +
+                                   ", got " + sha256 + "; the file is damaged, export it again.");
+  }
+}
+
+void CheckDevice(const Metadata& metadata, const WrpHeader& header, Device device) {
+  if (metadata.record && metadata.record->device.family != device.family) {
+    FailDevice(metadata, DeviceFamilyName(metadata.record->device.family), device);
+  }
+  if (header.format >= kFirstKnownFormat) {
+    const bool is_cpu = header.device == kWrpDeviceCpu;
+    if (!is_cpu && header.device != kWrpDeviceCuda) {
+      throw Error(LP_BAD_BUNDLE, metadata.Subject() + " recording has the unknown device type " +
+                                     std::to_string(header.device) +
+                                     "; the file is damaged, export it again.");
+    }
+    if (is_cpu != (device.family == DeviceFamily::kCpu)) {
+      FailDevice(metadata, is_cpu ? "cpu" : "cuda", device);
+    }
+  }
+  if (metadata.record && metadata.record->wrp_format != header.format) {
+    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " records .wrp format " +
+                                   std::to_string(metadata.record->wrp_format) +
+                                   " but its bundle has format " + std::to_string(header.format) +
+                                   "; they do not belong together, export it again.");
+  }
+}
+
+void CheckWarpVersion(const Metadata& metadata, const WrpHeader& header,
+                      const std::string& running) {
+  const std::optional<std::string> producer =
+      metadata.record ? std::optional<std::string>(metadata.record->warp_version)
+                      : header.warp_version;
+  if (!producer || Release(*producer) == Release(running)) return;
+  throw Error(LP_WRONG_VERSION, metadata.Subject() + " was exported with Warp " + *producer +
+                                    " (.wrp format " + std::to_string(header.format) +
+                                    ") but Warp " + running + " is running; install warp-lang " +
+                                    Release(*producer) + " or export it again with Warp " +
+                                    Release(running) + ".");
+}
+
+void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modules) {
+  if (metadata.record && metadata.record->cpu) {
+    const CpuTarget& cpu = *metadata.record->cpu;
+    const bool is_host = TripleArchitecture(cpu.triple) == HostArchitecture() &&
+                         cpu.triple.find("linux") != std::string::npos;
+    if (!is_host) {
+      throw Error(LP_WRONG_CPU, metadata.Subject() + " was compiled for '" + cpu.triple +
+                                    "' but this machine is '" + HostArchitecture() +
+                                    "-linux'; export it for this architecture.");
+    }
+    const std::vector<std::string> missing = MissingCpuFeatures(cpu.features);
+    if (!missing.empty()) {
+      throw Error(LP_WRONG_CPU, metadata.Subject() + " was compiled for '" + cpu.march +
+                                    "' and needs the instruction set " + Join(missing) +
+                                    " that this machine does not offer; export it for an older "
+                                    "portable target.");
+    }
+  }
+  for (const WarpModuleBytes& module : modules) CheckElf(metadata, module);
+}
+
+}  // namespace leapp_policy

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/byte_span.h"
+#include "core/device.h"
+#include "core/metadata.h"
+#include "core/warp_library.h"
+#include "core/wrp_header.h"
+
+namespace leapp_policy {
+
+// The checks of a bundle against its record and against the running machine. Each throws Error with
+// both values in the message; none executes anything of the bundle.
+
+// Size and SHA-256 of the bundle, where they are recorded (LP_BAD_BUNDLE).
+void CheckDigest(const Metadata& metadata, ByteSpan bundle);
+
+// The record's and the recording's device family against the one asked for (LP_WRONG_DEVICE), and
+// the two .wrp formats against each other (LP_BAD_BUNDLE).
+void CheckDevice(const Metadata& metadata, const WrpHeader& header, Device device);
+
+// Major and minor Warp release of the producer against `running` (LP_WRONG_VERSION). The recording
+// itself is asked when there is no record.
+void CheckWarpVersion(const Metadata& metadata, const WrpHeader& header,
+                      const std::string& running);
+
+// Architecture and instruction set of the machine code against this machine (LP_WRONG_CPU).
+void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modules);
+
+}  // namespace leapp_policy
