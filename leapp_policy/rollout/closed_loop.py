@@ -95,6 +95,7 @@ def closed_loop(
         episodes=episodes,
         success_flips=sum(e.success_differs for e in episodes),
         control_envelope=None if envelope is None else tuple(envelope.tolist()),
+        control_factor=cfg.control_factor,
         overlay=_overlay(ours, theirs, episodes, cfg),
     )
 

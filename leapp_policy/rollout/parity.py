@@ -97,6 +97,8 @@ def _judge(
         judged.append((closed, "closed_loop"))
     elif closed:
         notes.insert(1, "The closed loop is shown but not judged; the open loop is the verdict.")
+    if closed and closed.success_rate("reference") == closed.success_rate("candidate") == 0.0:
+        notes.append("No episode succeeds on either side, so that equal success says little.")
     reasons = [reason for loop, _ in judged for reason in loop.reasons]
     return ParityResult(
         passed=not reasons,

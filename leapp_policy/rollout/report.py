@@ -1,9 +1,324 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write."""
+"""Write a parity result as JSON, and as one self-contained HTML page."""
+
+from __future__ import annotations
 
 import json
+from datetime import datetime
+from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from leapp_policy.rollout import plots
+from leapp_policy.rollout.compare import REL_FLOOR
+from leapp_policy.rollout.markup import (
+    count,
+    figure,
+    mark,
+    number,
+    percent,
+    power,
+    seed_list,
+    shape,
+    step_ref,
+    success,
+    table,
+)
+
+if TYPE_CHECKING:
+    from leapp_policy.rollout.compare import InputStats, OutputParity
+    from leapp_policy.rollout.result import (
+        ClosedLoopEpisode,
+        ClosedLoopResult,
+        OpenLoopResult,
+        Overlay,
+        ParityResult,
+    )
+
+_MAX_EPISODE_ROWS = 50
+_MAX_DRAWN = 8
+_VERDICTS = {"passed": "Passed", "failed": "Failed", "uninformative": "Proves nothing"}
+_LOOPS = {"open_loop": "open loop", "closed_loop": "closed loop", "both": "both loops"}
 
 
-def write_json(result, path):
-    Path(path).write_text(json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n")
+class Report(Protocol):
+    """Anything that gives itself as plain types."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain types for JSON."""
+        ...
+
+
+def write_json(result: Report, path: str | Path) -> None:
+    """Write a result as JSON.
+
+    Args:
+        result: The result.
+        path: The file to write; its folder is made.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(result.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_html(result: ParityResult, path: str | Path) -> None:
+    """Write a result as one HTML page that needs no other file and no network.
+
+    Args:
+        result: The result.
+        path: The file to write; its folder is made.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(render_html(result), encoding="utf-8")
+
+
+def render_html(result: ParityResult) -> str:
+    """Give the text of the page.
+
+    Args:
+        result: The result.
+
+    Returns:
+        A whole HTML document.
+    """
+    title = escape(result.subject.artifact or "policy")
+    body = [_header(result, title), _verdict(result), _figures(result), _subject(result)]
+    if result.open_loop:
+        body.append(_open_loop(result.open_loop))
+    if result.closed_loop:
+        body.append(_closed_loop(result.closed_loop, judged="closed_loop" in result.judged_by))
+    overlay = _overlay_of(result)
+    body += [_overlay(overlay) if overlay else "", _notes(result), _footer(result)]
+    css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}: parity {result.verdict}</title>\n<style>\n{css}</style>\n</head>\n"
+        "<body>\n<main>\n" + "\n".join(body) + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(result: ParityResult, title: str) -> str:
+    loops = _LOOPS[result.mode]
+    when = datetime.fromisoformat(result.created).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f'<header><p class="eyebrow">Parity report</p><h1>{title}</h1>'
+        f"<p>The exported policy against the original, {loops}, {escape(when)}</p></header>"
+    )
+
+
+def _verdict(result: ParityResult) -> str:
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in result.reasons)
+    listed = f"<ul>{reasons}</ul>" if reasons else ""
+    return (
+        f'<section class="verdict {result.verdict}"><strong>{_VERDICTS[result.verdict]}</strong>'
+        f"<div><p>{_sentence(result)}</p>{listed}</div></section>"
+    )
+
+
+def _sentence(result: ParityResult) -> str:
+    judged = " and ".join(_LOOPS[loop] for loop in result.judged_by)
+    if result.verdict == "uninformative":
+        return "No difference was found, but the run could not have found one. It is no evidence."
+    if result.verdict == "failed":
+        return f"The exported policy does not act as the original (judged by {judged})."
+    parts = []
+    if result.open_loop:
+        parts.append(
+            f"over {count(result.open_loop.steps)} steps on the same observations no output is past its "
+            f"tolerance (the largest error is {number(result.open_loop.max_abs)})"
+        )
+    closed = result.closed_loop
+    if closed and "closed_loop" in result.judged_by:
+        total = len(closed.episodes)
+        if not closed.success_rate("reference"):
+            parts.append(
+                f"none of {count(total)} closed-loop episodes drifts further than errors within tolerance explain"
+            )
+        else:
+            same = "all" if not closed.success_flips else f"{count(total - closed.success_flips)} of"
+            parts.append(f"{same} {count(total)} closed-loop episodes end with the same success")
+    return f"The exported policy acts as the original: {', and '.join(parts)}."
+
+
+def _figures(result: ParityResult) -> str:
+    cards = []
+    if result.open_loop:
+        steps, episodes = count(result.open_loop.steps), count(len(result.seeds))
+        cards.append(("Largest open-loop error", number(result.open_loop.max_abs), "absolute, all outputs"))
+        cards.append(("Compared steps", steps, f"in {episodes} episodes"))
+    closed = result.closed_loop
+    if closed:
+        rates = [closed.success_rate(side) for side in ("reference", "candidate")]
+        if rates[0] is not None or rates[1] is not None:
+            flips = f"reference | exported, {count(closed.success_flips)} differ"
+            cards.append(("Success rate", f"{percent(rates[0])} | {percent(rates[1])}", flips))
+        means = [number(closed.mean_return(side)) for side in ("reference", "candidate")]
+        cards.append(("Mean return", " | ".join(means), "reference | exported"))
+    items = "".join(f"<div><dt>{k}</dt><dd>{v}<small>{s}</small></dd></div>" for k, v, s in cards)
+    return f'<dl class="figures">{items}</dl>'
+
+
+def _subject(result: ParityResult) -> str:
+    subject = result.subject
+    seeds = seed_list(result.seeds)
+    versions = ", ".join(f"{name} {version}" for name, version in subject.versions.items())
+    determinism = "yes" if result.determinism.deterministic else "no"
+    short = [
+        ("Artifact", escape(subject.artifact)),
+        ("Reference", escape(subject.reference)),
+        ("Runtime", escape(subject.runtime)),
+        ("Optimisation level", escape(subject.optimization_level)),
+        ("Device", escape(subject.device)),
+        ("Environment", escape(subject.environment)),
+        ("Seeds", escape(seeds)),
+        ("Episode length", f"at most {count(result.max_steps)} steps"),
+        ("Rows a call", count(result.num_envs)),
+        ("Environment repeats", determinism),
+    ]
+    wide = [
+        ("Digest", f"<code>{escape(subject.digest)}</code>" if subject.digest else ""),
+        ("Versions", escape(versions)),
+    ]
+    facts = "".join(f"<dt>{k}</dt><dd>{v}</dd>" for k, v in short if v)
+    # A lone last fact spans its row, else the wide ones would slip into it.
+    facts += "<dt></dt><dd></dd>" if sum(bool(v) for _, v in short) % 2 else ""
+    facts += "".join(f'<dt>{k}</dt><dd class="wide">{v}</dd>' for k, v in wide if v)
+    return f'<section><h2>What was compared</h2><dl class="facts">{facts}</dl></section>'
+
+
+def _open_loop(result: OpenLoopResult) -> str:
+    head = ["Output", "Type", "Max abs", "Max rel", "RMS", "Tolerance", "First past it", "Verdict"]
+    rows = [_output_row(o) for o in result.outputs]
+    # Failing outputs first: the page stays small and still shows what matters.
+    drawn = sorted(result.outputs, key=lambda o: o.within_tolerance)[:_MAX_DRAWN]
+    wide = len(drawn) == 1
+    drawings = "".join(
+        figure(o.name, "error over steps", plots.error_plot(o, name=f"e{i}", wide=wide)) for i, o in enumerate(drawn)
+    )
+    inputs = table(["Input", "Type", "Smallest", "Largest", "Live"], [_input_row(i) for i in result.inputs])
+    return (
+        "<section><h2>Open loop</h2>"
+        '<p class="lead">The reference drives. At every step both policies get the same observation, so that '
+        "each error is that of a single step and nothing adds up.</p>"
+        f'{table(head, rows)}<div class="plots">{drawings}</div>'
+        f"<h3>What the policies saw</h3>{inputs}</section>"
+    )
+
+
+def _output_row(o: OutputParity) -> list[str]:
+    if o.nonfinite:
+        verdict = mark("no", "not finite")
+    elif o.first_past:
+        verdict = mark("no", "past")
+    else:
+        verdict = mark("meh", "constant") if o.constant else mark("ok", "within")
+    tolerance = "equal" if o.atol == o.rtol == 0 else f"{power(o.atol)} + {power(o.rtol)} |ref|"
+    first = step_ref(o.first_past)
+    return [
+        escape(o.name),
+        f"{escape(o.dtype)} {shape(o.shape)}",
+        number(o.max_abs),
+        number(o.max_rel),
+        number(o.rms),
+        tolerance,
+        first,
+        verdict,
+    ]
+
+
+def _input_row(i: InputStats) -> list[str]:
+    dead = "zero" if i.all_zero else "constant" if i.constant else ""
+    live = mark("meh", dead) if dead else mark("ok", "yes")
+    kind = f"{escape(i.dtype)} {shape(i.shape)}"
+    return [escape(i.name), kind, number(i.minimum), number(i.maximum), live]
+
+
+def _closed_loop(result: ClosedLoopResult, *, judged: bool) -> str:
+    lead = (
+        "Each policy drives its own environment from the same seeds, so that small differences feed back. "
+        "The drift is held against a control: the reference with every action off by its tolerance."
+        if result.control_envelope is not None
+        else "Each policy drives its own environment from the same seeds, so that small differences feed back."
+    )
+    if not judged:
+        lead += " <b>Not judged: the environment does not repeat itself.</b>"
+    head = [
+        "Episode seed",
+        "Return, reference",
+        "Return, exported",
+        "Success",
+        "Steps",
+        "Max divergence",
+        "First step past tolerance",
+    ]
+    rows = [_episode_row(e) for e in result.episodes[:_MAX_EPISODE_ROWS]]
+    rest = len(result.episodes) - len(rows)
+    more = f"<p>{count(rest)} more episodes are in the JSON file.</p>" if rest > 0 else ""
+    returns = figure("Returns", "one point per episode", plots.returns_plot(result))
+    divergence = figure(result.action, "divergence over steps", plots.divergence_plot(result))
+    return (
+        f'<section><h2>Closed loop</h2><p class="lead">{lead}</p>'
+        f'<div class="plots">{returns}{divergence}</div>'
+        f"<h3>Episodes</h3>{table(head, rows)}{more}</section>"
+    )
+
+
+def _episode_row(e: ClosedLoopEpisode) -> list[str]:
+    ended = " | ".join(success(flag) for flag in (e.reference_success, e.candidate_success))
+    if e.success_differs:
+        ended = mark("no", ended)
+    steps = count(e.reference_steps)
+    if e.candidate_steps != e.reference_steps:
+        steps += f" | {count(e.candidate_steps)}"
+    past = "–" if e.first_past is None else count(e.first_past.step)
+    if e.first_unexplained is not None:
+        past = mark("no", past)
+    return [
+        count(e.seed),
+        number(e.reference_return),
+        number(e.candidate_return),
+        ended,
+        steps,
+        number(e.max_divergence),
+        past,
+    ]
+
+
+def _overlay_of(result: ParityResult) -> Overlay | None:
+    if result.closed_loop:
+        return result.closed_loop.overlay
+    return result.open_loop.overlay if result.open_loop else None
+
+
+def _overlay(overlay: Overlay) -> str:
+    total = overlay.reference.shape[1]
+    shown = f" (first {plots.MAX_COMPONENTS} of {total} components)" if total > plots.MAX_COMPONENTS else ""
+    return (
+        f"<section><h2>{escape(overlay.name)}, reference and exported</h2>"
+        f'<p class="lead">Episode seed {count(overlay.seed)}, {_LOOPS[overlay.mode]}: the episode in which the '
+        f"two differ most{shown}.</p>"
+        '<p class="legend"><span><i class="key ref"></i>reference</span>'
+        '<span><i class="key cand"></i>exported</span></p>'
+        f"<figure>{plots.overlay_plot(overlay)}</figure></section>"
+    )
+
+
+def _notes(result: ParityResult) -> str:
+    notes = [*result.notes]
+    if result.determinism.deterministic:
+        notes.append(result.determinism.detail)
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f'<section><h2>Notes</h2><ul class="notes">{items}</ul></section>'
+
+
+def _footer(result: ParityResult) -> str:
+    floor = percent(REL_FLOOR)
+    return (
+        "<footer><p>Max abs is the largest |exported − reference| over all steps, rows and elements. Max rel "
+        f"divides it by the reference value, or by {floor} of the signal's largest value where the reference is "
+        "smaller. An element passes within atol + rtol |reference|. Steps count from 0.</p>"
+        f"<p>Judged by: {' and '.join(_LOOPS[loop] for loop in result.judged_by)}. All figures are in the JSON "
+        "file beside this page.</p></footer>"
+    )

@@ -146,6 +146,8 @@ class ClosedLoopResult:
     control_envelope: tuple[float, ...] | None
     """Action difference by step that the reference shows to itself when every action is off by the
     tolerance; None when the control did not run."""
+    control_factor: float
+    """How far past the envelope a candidate may go."""
     overlay: Overlay
 
     def mean_return(self, side: str) -> float:
@@ -173,6 +175,7 @@ class ClosedLoopResult:
             "success_rate": {side: self.success_rate(side) for side in sides},
             "success_flips": self.success_flips,
             "episodes": [e.to_dict() for e in self.episodes],
+            "control_factor": self.control_factor,
             "control_envelope": None if self.control_envelope is None else rounded(self.control_envelope),
             "overlay": self.overlay.to_dict(),
         }

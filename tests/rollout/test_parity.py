@@ -141,7 +141,7 @@ def test_different_success_is_flagged():
     assert result.success_flips == 1
     assert result.episodes[0].candidate_success is True
     assert result.episodes[1].candidate_success is False
-    assert any("Success differs in 1 of 2 episodes (seeds 1); 0 may differ." == r for r in result.reasons)
+    assert any(r == "Success differs in 1 of 2 episodes (seeds 1); 0 may differ." for r in result.reasons)
     assert result.success_rate("reference") == 1.0
     assert result.success_rate("candidate") == 0.5
 
@@ -152,7 +152,7 @@ def test_closed_loop_returns_are_those_of_each_side():
     (episode,) = result.episodes
     assert episode.reference_return == -(0.5 + 0.25)
     assert episode.candidate_return == 0.0
-    assert any("The return of episode seed 0 is 0 instead of -0.75." == r for r in result.reasons)
+    assert any(r == "The return of episode seed 0 is 0 instead of -0.75." for r in result.reasons)
 
 
 def test_control_separates_chaos_from_error():
