@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from leapp_policy.errors import LeappPolicyError
 
 try:
-    from leapp_policy.tasks.arm_reach.train import train
+    from leapp_policy.tasks.arm_reach.train import train  # pyright: ignore[reportMissingImports]
 except ImportError as e:
     sys.exit(f"Training needs '{e.name}', which is not installed; install leapp-policy[train].")
 

@@ -12,6 +12,8 @@ from ..errors import ConfigError, ContractError
 from . import kernels
 from .chain import KinematicChain
 
+_TWIST: Any = wp.spatial_vector  # typed as a function in Warp's stubs
+
 
 class ArmKinematics:
     """Kinematics of ``num_envs`` copies of one arm on one device.
@@ -79,9 +81,9 @@ class ArmKinematics:
         self.frames = wp.zeros((num_envs, n), dtype=wp.transform, device=self.device)
         self.tool_frame = wp.zeros(num_envs, dtype=wp.transform, device=self.device)
         self.jacobian = wp.zeros((num_envs, 6, n), dtype=wp.float32, device=self.device)
-        self.error = wp.zeros(num_envs, dtype=wp.spatial_vector, device=self.device)
+        self.error = wp.zeros(num_envs, dtype=_TWIST, device=self.device)
         self.joint_pos_target = wp.zeros((num_envs, n), dtype=wp.float32, device=self.device)
-        self._twist_world = wp.zeros(num_envs, dtype=wp.spatial_vector, device=self.device)
+        self._twist_world = wp.zeros(num_envs, dtype=_TWIST, device=self.device)
 
     def forward(self, joint_pos: wp.array) -> tuple[wp.array, wp.array]:
         """Compute all frames.
@@ -156,7 +158,7 @@ class ArmKinematics:
         Raises:
             ContractError: An array has another shape, dtype or device.
         """
-        self._check("twist", twist, (self.num_envs,), wp.spatial_vector)
+        self._check("twist", twist, (self.num_envs,), _TWIST)
         self.forward(joint_pos)
         self.compute_jacobian()
         if in_tool_axes:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# MuJoCo is a native module without type information:
+# pyright: reportAttributeAccessIssue=false
 """A serial chain of hinge joints as plain arrays, read from a MuJoCo model."""
 
 from __future__ import annotations
@@ -171,8 +173,7 @@ def _compile(source: Any) -> tuple[Any, Any]:
         import mujoco as mj
     except ImportError as e:
         raise ConfigError(
-            "Reading an MJCF model needs the package 'mujoco', which is not installed; "
-            "install leapp-policy[tasks]."
+            "Reading an MJCF model needs the package 'mujoco', which is not installed; install leapp-policy[tasks]."
         ) from e
     if isinstance(source, mj.MjModel):
         return mj, source

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: UP018 (Warp needs float(0.0) to make a variable that a dynamic loop may change)
+# type: ignore  (kernels are Warp's language in Python's clothes; Warp checks their types itself)
 """Batched arm kinematics in Warp: forward kinematics, Jacobian, pose error and one inverse step.
 
 Sources of the formulas: forward kinematics and geometric Jacobian, B. Siciliano et al., *Robotics:

@@ -69,7 +69,7 @@ class EmpiricalNormalizer(nn.Module):
         Raises:
             ConfigError: It does not normalise a flat observation.
         """
-        rms = getattr(vecnormalize, "obs_rms", None)
+        rms: Any = getattr(vecnormalize, "obs_rms", None)
         if not hasattr(rms, "mean") or not hasattr(rms, "var"):
             raise ConfigError("VecNormalize must normalise one flat observation; got none or a dict of them.")
         std = torch.sqrt(torch.as_tensor(rms.var, dtype=torch.float64) + vecnormalize.epsilon)

@@ -7,6 +7,4 @@ ENV_ID = "LeappPolicy/ArmReach-v0"
 EPISODE_STEPS = 150
 
 if ENV_ID not in gym.registry:
-    gym.register(
-        id=ENV_ID, entry_point="leapp_policy.tasks.arm_reach.env:ArmReachEnv", max_episode_steps=EPISODE_STEPS
-    )
+    gym.register(id=ENV_ID, entry_point="leapp_policy.tasks.arm_reach.env:ArmReachEnv", max_episode_steps=EPISODE_STEPS)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# MuJoCo is a native module without type information:
+# pyright: reportAttributeAccessIssue=false
 """Gymnasium environment of the arm-reach task, on MuJoCo.
 
 Rendering needs an OpenGL platform, which MuJoCo picks by the environment variable ``MUJOCO_GL``, to be set
@@ -50,7 +52,7 @@ def arm_chain() -> KinematicChain:
     return chain_from_mjcf(MODEL_PATH, site="tool")
 
 
-class ArmReachEnv(gym.Env[dict[str, NDArray[np.float32]], NDArray[np.float32]]):
+class ArmReachEnv(gym.Env[dict[str, Any], NDArray[np.float32]]):
     """Bring the arm's tool to a target pose with joint position targets at 50 Hz.
 
     Observation, raw signals, float32: ``joint_pos`` [rad], shape ``[7]``; ``joint_vel`` [rad/s], shape
@@ -144,12 +146,12 @@ class ArmReachEnv(gym.Env[dict[str, NDArray[np.float32]], NDArray[np.float32]]):
         Raises:
             ContractError: The action has another shape or is not a number.
         """
-        action = np.asarray(action, dtype=np.float64)
-        if action.shape != (7,):
-            raise ContractError(f"Action 'joint_pos_target' must have shape [7], got {list(action.shape)}.")
-        if not np.isfinite(action).all():
-            raise ContractError(f"Action 'joint_pos_target' must be finite, got {action.tolist()}.")
-        self.data.ctrl[:] = np.clip(action, *self.model.actuator_ctrlrange.T)
+        target = np.asarray(action, dtype=np.float64)
+        if target.shape != (7,):
+            raise ContractError(f"Action 'joint_pos_target' must have shape [7], got {list(target.shape)}.")
+        if not np.isfinite(target).all():
+            raise ContractError(f"Action 'joint_pos_target' must be finite, got {target.tolist()}.")
+        self.data.ctrl[:] = np.clip(target, *self.model.actuator_ctrlrange.T)
         mujoco.mj_step(self.model, self.data, nstep=self._substeps)
         # mj_step leaves the frames of the last substep's start: bring them up to date with qpos.
         mujoco.mj_kinematics(self.model, self.data)
@@ -168,10 +170,10 @@ class ArmReachEnv(gym.Env[dict[str, NDArray[np.float32]], NDArray[np.float32]]):
         """
         if self.render_mode is None:
             return None
-        if self._renderer is None:
-            self._renderer = make_renderer(self.model, *_RENDER_SIZE)
-        self._renderer.update_scene(self.data, camera="overview")
-        return self._renderer.render()
+        renderer = self._renderer or make_renderer(self.model, *_RENDER_SIZE)
+        self._renderer = renderer
+        renderer.update_scene(self.data, camera="overview")
+        return renderer.render()
 
     def close(self) -> None:
         """Free the renderer."""
@@ -213,9 +215,7 @@ class ArmReachEnv(gym.Env[dict[str, NDArray[np.float32]], NDArray[np.float32]]):
 
 def stack_observations(observations: Sequence[dict[str, NDArray[np.float32]]]) -> dict[str, Tensor]:
     """Batch of observations as tensors on the CPU, shape ``[num_envs, 7]`` each."""
-    return {
-        name: torch.from_numpy(np.stack([obs[name] for obs in observations])) for name in observations[0]
-    }
+    return {name: torch.from_numpy(np.stack([obs[name] for obs in observations])) for name in observations[0]}
 
 
 def make_renderer(model: mujoco.MjModel, height: int, width: int) -> mujoco.Renderer:

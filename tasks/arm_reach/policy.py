@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,24 @@ from leapp_policy import annotate
 from leapp_policy.errors import ArtifactError, ContractError
 from leapp_policy.kinematics import ArmKinematics
 from leapp_policy.policies.normalizer import EmpiricalNormalizer
+from leapp_policy.specs import TensorSemantics
 
-from .env import CONTROL_DT, arm_chain
+from .env import CONTROL_DT, ELEMENT_NAMES, arm_chain
 
 CHECKPOINT_PATH = Path(__file__).parent / "checkpoint" / "policy.safetensors"
 NUM_FEATURES = 20
 NUM_ACTIONS = 6
 _FORMAT = "leapp_policy.arm_reach/1"
 _INPUTS = {"joint_pos": 7, "joint_vel": 7, "target_pose": 7}
+_TWIST_NAMES = ("vx", "vy", "vz", "wx", "wy", "wz")
+_TWIST: Any = wp.spatial_vector  # typed as a function in Warp's stubs
+_SEMANTICS = {
+    "joint_pos": TensorSemantics("state/joint/position", "rad", None, ELEMENT_NAMES["joint_pos"]),
+    "joint_vel": TensorSemantics("state/joint/velocity", "rad/s", None, ELEMENT_NAMES["joint_vel"]),
+    "target_pose": TensorSemantics("command/body/pose", "m, 1", "world", ELEMENT_NAMES["target_pose"]),
+    "twist": TensorSemantics("command/body/velocity", "m/s, rad/s", "tool", _TWIST_NAMES),
+    "joint_pos_target": TensorSemantics("target/joint/position", "rad", None, ELEMENT_NAMES["joint_pos_target"]),
+}
 
 
 @dataclass(frozen=True)
@@ -196,9 +206,7 @@ class ArmReachPolicy(nn.Module):
         Returns:
             Joint position targets inside the limits [rad], shape ``[num_envs, 7]``; reused by the next call.
         """
-        target = self._commanded.step(
-            wp.from_torch(joint_pos), wp.from_torch(twist, dtype=wp.spatial_vector), in_tool_axes=True
-        )
+        target = self._commanded.step(wp.from_torch(joint_pos), wp.from_torch(twist, dtype=_TWIST), in_tool_axes=True)
         return wp.to_torch(target)
 
     def scale_twist(self, output: Tensor) -> Tensor:
@@ -213,19 +221,20 @@ class ArmReachPolicy(nn.Module):
         return torch.clamp(output, -1.0, 1.0) * self.twist_scale
 
     def _preprocess(self, obs: Mapping[str, Tensor]) -> Tensor:
-        signals = annotate.input_tensors("preprocess", {name: obs[name] for name in _INPUTS})
+        signals = _mark(annotate.input_tensors, "preprocess", {name: obs[name] for name in _INPUTS})
         features = self.normalizer(self.raw_features(*signals))
-        return annotate.output_tensors("preprocess", {"features": features})
+        return _mark(annotate.output_tensors, "preprocess", {"features": features})
 
     def _infer(self, features: Tensor) -> Tensor:
-        features = annotate.input_tensors("network", {"features": features})
+        features = _mark(annotate.input_tensors, "network", {"features": features})
         twist = self.scale_twist(self.network(features))
-        return annotate.output_tensors("network", {"twist": twist})
+        return _mark(annotate.output_tensors, "network", {"twist": twist})
 
     def _postprocess(self, joint_pos: Tensor, twist: Tensor) -> dict[str, Tensor]:
-        joint_pos, twist = annotate.input_tensors("postprocess", {"joint_pos": joint_pos, "twist": twist})
-        target = self.joint_targets(joint_pos, twist)
-        target, twist = annotate.output_tensors("postprocess", {"joint_pos_target": target, "twist": twist})
+        inputs = {"joint_pos": joint_pos, "twist": twist}
+        joint_pos, twist = _mark(annotate.input_tensors, "postprocess", inputs)
+        outputs = {"joint_pos_target": self.joint_targets(joint_pos, twist), "twist": twist}
+        target, twist = _mark(annotate.output_tensors, "postprocess", outputs)
         return {"joint_pos_target": target, "twist": twist}
 
     def _check(self, obs: Mapping[str, Tensor]) -> None:
@@ -249,6 +258,12 @@ def make_network(cfg: ArmReachPolicyCfg) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(width, NUM_ACTIONS))
 
 
+def _mark(annotation: Callable[..., Any], node: str, tensors: dict[str, Tensor]) -> Any:
+    """Annotate tensors together with what is known of their meaning."""
+    known = {name: _SEMANTICS[name] for name in tensors if name in _SEMANTICS}
+    return annotation(node, tensors, semantics=known)
+
+
 def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], ArmReachPolicyCfg]:
     if not path.is_file():
         raise ArtifactError(f"Policy checkpoint '{path}' does not exist; make it with scripts/train_policy.py.")
@@ -259,9 +274,7 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Tensor], ArmReachPolicyCfg]:
     except SafetensorError as e:
         raise ArtifactError(f"Policy checkpoint '{path}' is not a readable safetensors file: {e}") from e
     if metadata.get("format") != _FORMAT:
-        raise ArtifactError(
-            f"Policy checkpoint '{path}' must have format '{_FORMAT}', got '{metadata.get('format')}'."
-        )
+        raise ArtifactError(f"Policy checkpoint '{path}' must have format '{_FORMAT}', got '{metadata.get('format')}'.")
     try:
         settings = json.loads(metadata["cfg"])
         return tensors, ArmReachPolicyCfg(**{**settings, "hidden": tuple(settings["hidden"])})

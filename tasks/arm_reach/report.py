@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .evaluate import FIRST_FRESH_SEED, Evaluation
 
@@ -31,7 +32,6 @@ def write_card(
     n = len(result.distance)
     settings = "\n".join(f"| `{k}` | {v} |" for k, v in cfg.items() if k not in ("work_dir", "out_dir", "resume"))
     versions = ", ".join(f"{k} {v}" for k, v in provenance.items() if k not in ("algorithm", "seed", "steps"))
-    distance, angle = result.distance, result.orientation_error
     path.write_text(
         f"""# Arm-reach policy
 
@@ -46,10 +46,8 @@ environment runs behind the policy's own Warp stages. This file is written by th
 | environment steps | {provenance["steps"]:,} |
 | wall time | {wall_time / 60:.1f} min, one CPU thread |
 | **success** | **{100 * result.success_rate:.1f} %** of {n} fresh episodes end within 2 cm |
-| final distance | median {1000 * np.median(distance):.1f} mm, 95th percentile {1000 * np.percentile(distance, 95):.1f} mm, \
-largest {1000 * distance.max():.1f} mm |
-| final orientation error | median {np.median(angle):.3f} rad, 95th percentile {np.percentile(angle, 95):.3f} rad, \
-largest {angle.max():.3f} rad |
+| final distance | {_spread(1000 * result.distance, ".1f", "mm")} |
+| final orientation error | {_spread(result.orientation_error, ".3f", "rad")} |
 | versions | {versions} |
 
 The fresh episodes have the seeds {FIRST_FRESH_SEED} to {FIRST_FRESH_SEED + n - 1}, which training does not use. The
@@ -64,6 +62,11 @@ distance is that of the last of 150 steps (3 s). The learning curve shows 40 oth
 {settings}
 """
     )
+
+
+def _spread(values: NDArray[np.float64], form: str, unit: str) -> str:
+    parts = {"median": np.median(values), "95th percentile": np.percentile(values, 95), "largest": values.max()}
+    return ", ".join(f"{name} {value:{form}} {unit}" for name, value in parts.items())
 
 
 def write_curve(history: Sequence[Mapping[str, float]], path: Path) -> None:

@@ -62,7 +62,7 @@ class TrainCfg:
     """
 
     seed: int = 0
-    num_rounds: int = 20
+    num_rounds: int = 24
     round_steps: int = 40_960
     num_envs: int = 16
     rollout_steps: int = 128
@@ -275,6 +275,4 @@ class _Run:
 
 def _identity(cfg: TrainCfg) -> dict[str, Any]:
     """Settings that shape the weights."""
-    return {
-        k: v for k, v in asdict(cfg).items() if k not in ("resume", "work_dir", "out_dir", "eval_episodes")
-    }
+    return {k: v for k, v in asdict(cfg).items() if k not in ("resume", "work_dir", "out_dir", "eval_episodes")}

@@ -95,9 +95,7 @@ class TwistVecEnv(VecEnv):
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Call a method of each environment."""
-        return [
-            self.envs[i].get_wrapper_attr(method_name)(*args, **kwargs) for i in self._get_indices(indices)
-        ]
+        return [self.envs[i].get_wrapper_attr(method_name)(*args, **kwargs) for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """Whether each environment has a wrapper of the class: never one of stable-baselines3's."""

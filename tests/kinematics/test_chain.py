@@ -104,7 +104,7 @@ def test_site_and_body_exclude_each_other():
 @pytest.mark.parametrize("source", ["<mujoco><worldbody></mujoco>", "missing.xml"])
 def test_broken_model_is_a_config_error(source):
     """Fails when MuJoCo's own error leaks without saying which model."""
-    with pytest.raises(ConfigError, match="MJCF model .* does not compile"):
+    with pytest.raises(ConfigError, match=r"MJCF model .* does not compile"):
         chain_from_mjcf(source)
 
 

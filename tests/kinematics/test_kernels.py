@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import warp as wp
 from chains import ODD_CHAIN, mujoco_poses, rotation_matrices
+from leapp_policy.tasks.arm_reach.env import MODEL_PATH
 
 from leapp_policy.errors import ConfigError, ContractError
 from leapp_policy.kinematics import ArmKinematics, chain_from_mjcf
-from leapp_policy.tasks.arm_reach.env import MODEL_PATH
 
 NUM_CONFIGS = 1000
 DAMPING = 0.05
