@@ -11,8 +11,9 @@ wp.init()
 PORTABLE = {"cpu_compiler_flags": "-target-cpu x86-64-v3", "enable_backward": False}
 FIRST = wp.get_module("captured_first")
 SECOND = wp.get_module("captured_second")
-FIRST.options.update(PORTABLE)
-SECOND.options.update(PORTABLE)
+TILES = wp.get_module("captured_tiles")
+for _module in (FIRST, SECOND, TILES):
+    _module.options.update(PORTABLE)
 
 
 @wp.kernel(module="captured_first")
@@ -34,7 +35,7 @@ def mixed(
     count[i] = wp.int32(n[i]) - wp.int32(b[i])
 
 
-@wp.kernel(module="captured_first")
+@wp.kernel(module="captured_tiles")
 def tile_sum(x: wp.array2d(dtype=float), y: wp.array(dtype=float)):
     i = wp.tid()
     t = wp.tile_load(x[i], shape=16)
@@ -53,7 +54,7 @@ square = _second_scale()
 
 
 def two_module_segment() -> CapturedSegment:
-    """y = 2 x + 1 and z = y * y by two kernels that share the name ``scale``."""
+    """Two kernels that share the name ``scale``: y = 2 x + 1 and z = y * y."""
     x = wp.zeros(7, dtype=float, device="cpu")
     y = wp.zeros(7, dtype=float, device="cpu")
     z = wp.zeros(7, dtype=float, device="cpu")
@@ -86,7 +87,7 @@ def tile_segment() -> CapturedSegment:
     """A cooperative kernel: needs the block runtime that the library binds."""
     x = wp.zeros((4, 16), dtype=float, device="cpu")
     y = wp.zeros(4, dtype=float, device="cpu")
-    FIRST.load("cpu", block_dim=8)
+    TILES.load("cpu", block_dim=8)
 
     def launches() -> None:
         wp.launch_tiled(tile_sum, dim=[4], inputs=[x], outputs=[y], block_dim=8, device="cpu")

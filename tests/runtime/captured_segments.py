@@ -16,9 +16,23 @@ import numpy as np
 import warp as wp
 from onnx import TensorProto, helper, numpy_helper
 
-X86_64_V3 = (
-    "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt sse3 sse4.1 sse4.2 ssse3 cx16 sahf".split()
-)  # what -march=x86-64-v3 adds to the base architecture
+X86_64_V3 = [
+    "avx",
+    "avx2",
+    "bmi",
+    "bmi2",
+    "f16c",
+    "fma",
+    "lzcnt",
+    "movbe",
+    "popcnt",
+    "sse3",
+    "sse4.1",
+    "sse4.2",
+    "ssse3",
+    "cx16",
+    "sahf",
+]  # what -march=x86-64-v3 adds to the base architecture
 
 ONNX_TYPES = {
     "float16": TensorProto.FLOAT16,
@@ -186,5 +200,3 @@ def onnx_session(model: bytes, library: str) -> Any:
 def run_session(session: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     names = [i.name for i in session.get_inputs()]
     return session.run(None, dict(zip(names, inputs, strict=True)))
-
-
