@@ -89,6 +89,8 @@ def test_nan_is_named_with_output_and_step():
 
     result = open_loop(Linear(), Breaks(), PointEnv, cfg())
     assert result.reasons == ("Output 'speed' is NaN or infinite in the candidate, first at episode seed 0, step 3.",)
+    speed = output(result, "speed")
+    assert (speed.first_past, speed.steps_past) == (speed.nonfinite.at, 2)
     both = open_loop(Breaks(), Breaks(), PointEnv, cfg())
     assert "in both policies, first at episode seed 0, step 3" in both.reasons[0]
     json.dumps(both.to_dict(), allow_nan=False)
@@ -120,6 +122,9 @@ def test_a_difference_outweighs_uninformative():
     """Fails if a wrong constant is called uninformative instead of wrong."""
     result = check_parity(Linear(value=0.5), Linear(value=0.6), PointEnv, cfg())
     assert result.verdict == "failed"
+    stuck = open_loop(Linear(), Linear(value=-1.0), PointEnv, cfg())
+    assert output(stuck, "action").constant is False
+    assert stuck.uninformative == ()
 
 
 def test_zero_inputs_are_uninformative():
