@@ -22,6 +22,10 @@ class Session(Protocol):
 
     name: str
 
+    def stop(self) -> None:
+        """End the trace."""
+        ...
+
     def input_tensors(
         self, node: str, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]
     ) -> dict[str, Tensor]:
@@ -36,6 +40,7 @@ class Session(Protocol):
 
 
 _CURRENT: ContextVar[Session | None] = ContextVar("leapp_policy_session", default=None)
+_LAST: ContextVar[Session | None] = ContextVar("leapp_policy_last_session", default=None)
 
 
 def current_session() -> Session | None:
@@ -61,5 +66,11 @@ def enter_session(session: Session) -> None:
 
 
 def leave_session() -> None:
-    """Go back to no session."""
+    """Go back to no session; the one that ends is remembered until the next ends."""
+    _LAST.set(_CURRENT.get())
     _CURRENT.set(None)
+
+
+def last_session() -> Session | None:
+    """Return the session that ended last in this context."""
+    return _LAST.get()

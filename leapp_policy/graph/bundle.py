@@ -10,15 +10,12 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from leapp_policy.errors import BundleError
 
 MAGIC = b"WRPB"
 VERSION = 1
-ARCHIVE_STEM = "segment"
 ARCHIVE_NAME = "segment.wrp"
-MODULES_FOLDER = "segment_modules"
 
 
 def pack_bundle(files: Iterable[tuple[str, bytes]]) -> bytes:
@@ -33,17 +30,6 @@ def pack_bundle(files: Iterable[tuple[str, bytes]]) -> bytes:
         name = path.encode()
         blob += struct.pack("<I", len(name)) + name + struct.pack("<Q", len(data)) + data
     return bytes(blob)
-
-
-def pack_bundle_folder(folder: Path) -> bytes:
-    """Pack a saved capture, ``segment.wrp`` and ``segment_modules/``.
-
-    Args:
-        folder: Folder that ``wp.capture_save`` wrote into.
-    """
-    modules = sorted(path for path in (folder / MODULES_FOLDER).glob("*") if path.is_file())
-    files = [folder / ARCHIVE_NAME, *modules]
-    return pack_bundle((path.relative_to(folder).as_posix(), path.read_bytes()) for path in files)
 
 
 def unpack_bundle(blob: bytes) -> dict[str, bytes]:

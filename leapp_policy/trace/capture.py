@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture one segment with Warp's API Capture and turn it into the bytes of a bundle."""
+"""Capture one segment with Warp's API Capture and read back the archive that it saves."""
 
 from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import warp as wp
+# Bound here, before a trace replaces the attributes of the module.
+from warp import capture_begin, capture_end, capture_launch, capture_save
 
 from leapp_policy.errors import TraceError
-from leapp_policy.graph.bundle import ARCHIVE_STEM, pack_bundle_folder
+
+ArchiveFiles = tuple[tuple[str, bytes], ...]
+_STEM = "segment"
 
 
 class SegmentCapture:
@@ -28,10 +31,12 @@ class SegmentCapture:
     def __init__(self, device: str) -> None:
         self._device = device
         self._graph: Any = None
+        self._open = False
         self._collector_was_on = gc.isenabled()
         gc.disable()
         try:
-            wp._src.context.capture_begin(device=device, apic=True, force_module_load=False)
+            capture_begin(device=device, apic=True, force_module_load=False)
+            self._open = True
         except BaseException as error:
             self._restore_collector()
             raise TraceError(
@@ -41,42 +46,38 @@ class SegmentCapture:
 
     def end(self) -> None:
         """Stop recording; nothing has run yet."""
+        self._open = False
         try:
-            self._graph = wp._src.context.capture_end(device=self._device)
+            self._graph = capture_end(device=self._device)
         finally:
             self._restore_collector()
 
-    def save(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bytes:
-        """Save the archive, with the memory as it is now, and pack it into a bundle.
+    def save(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ArchiveFiles:
+        """Save the archive, with the memory as it is now.
 
         Args:
             inputs: Arrays by parameter name; each name stands for the whole allocation.
             outputs: The same for what is read afterwards.
 
         Returns:
-            The WRPB bytes.
+            Relative path and contents of ``segment.wrp`` and of each compiled module.
         """
         with tempfile.TemporaryDirectory(prefix="leapp_policy_") as folder:
-            wp._src.context.capture_save(
-                self._graph, str(Path(folder) / ARCHIVE_STEM), inputs=dict(inputs), outputs=dict(outputs)
-            )
-            return pack_bundle_folder(Path(folder))
+            root = Path(folder)
+            capture_save(self._graph, str(root / _STEM), inputs=dict(inputs), outputs=dict(outputs))
+            modules = sorted(path for path in (root / f"{_STEM}_modules").glob("*") if path.is_file())
+            files = [root / f"{_STEM}.wrp", *modules]
+            return tuple((path.relative_to(root).as_posix(), path.read_bytes()) for path in files)
 
     def launch(self) -> None:
         """Run what was recorded, so that the traced code goes on with real results."""
-        wp._src.context.capture_launch(self._graph)
+        capture_launch(self._graph)
 
     def abort(self) -> None:
         """Close an open capture and throw it away."""
-        try:
-            if wp._src.context.runtime._apic_graph is not None:
-                wp._src.context.capture_end(device=self._device)
-        finally:
-            self._restore_collector()
+        if self._open:
+            self.end()
 
     def _restore_collector(self) -> None:
         if self._collector_was_on:
             gc.enable()
-
-
-CaptureFactory = Callable[[], SegmentCapture]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from leapp_policy.errors import FrozenValueError, TraceError
+from leapp_policy.specs import ConstantSpec
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.provenance import MemoryTable, MemoryValue, tensor_extent
 from leapp_policy.trace.views import ViewStep, view_steps
@@ -33,17 +33,6 @@ _RESIZING = {
 }
 
 
-@dataclass(frozen=True)
-class Constant:
-    """A value that came from outside of the trace and is stored in the artifact."""
-
-    name: str
-    origin: str
-    shape: tuple[int, ...]
-    dtype: str
-    nbytes: int
-
-
 class GraphRecorder:
     """One FX graph under construction and the memory that its values live in."""
 
@@ -52,7 +41,7 @@ class GraphRecorder:
         self.graph = fx.Graph()
         self.attributes: dict[str, Tensor] = {}
         self.originals: dict[str, Tensor] = {}
-        self.constants: list[Constant] = []
+        self.constants: list[ConstantSpec] = []
         self.memory = MemoryTable()
         self._by_id: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
@@ -88,7 +77,7 @@ class GraphRecorder:
         self.attributes[name] = snapshot
         self.originals[name] = base
         self.constants.append(
-            Constant(name, origin, tuple(base.shape), str(base.dtype).removeprefix("torch."), base.nbytes)
+            ConstantSpec(name, origin, tuple(base.shape), str(base.dtype).removeprefix("torch."), base.nbytes)
         )
         node = self.graph.get_attr(name)
         self._absorb_constants(base)
@@ -102,9 +91,7 @@ class GraphRecorder:
             if not value.traced and not value.written and value.ptr >= ptr and value.end <= ptr + nbytes:
                 self.memory.remove(value)
 
-    def _bind(
-        self, tensor: Tensor, node: fx.Node, *, origin: str, traced: bool, written: bool = False
-    ) -> None:
+    def _bind(self, tensor: Tensor, node: fx.Node, *, origin: str, traced: bool, written: bool = False) -> None:
         self._by_id[id(tensor)] = node
         self._alive.append(tensor)
         ptr, nbytes = tensor_extent(tensor)
@@ -179,7 +166,7 @@ class GraphRecorder:
         self.attributes[name] = tensor.detach().clone()
         self.originals[name] = tensor
         self.constants.append(
-            Constant(name, _describe(tensor), tuple(tensor.shape), str(tensor.dtype)[6:], tensor.nbytes)
+            ConstantSpec(name, _describe(tensor), tuple(tensor.shape), str(tensor.dtype)[6:], tensor.nbytes)
         )
         return self.graph.get_attr(name)
 
@@ -198,6 +185,11 @@ class GraphRecorder:
             )
         owner.written = True
         owner.traced = True
+
+    def written_constants(self) -> dict[str, Tensor]:
+        """Return what the written constants hold now, by name: state, if the step reads it first."""
+        written = [value for value in self.memory if value.written and value.node.op == "get_attr"]
+        return {str(each.node.target): each.tensor.detach().clone() for each in written}
 
     # -- torch operations ---------------------------------------------------------------------------
 
@@ -272,9 +264,7 @@ def _refuse_frozen(func: torch._ops.OpOverload, args: tuple, node_name: str) -> 
     dynamic = torch.Tag.dynamic_output_shape in func.tags
     if func is torch.ops.aten.index.Tensor:
         # Integer indices have a shape that is known beforehand; a mask has not.
-        dynamic = any(
-            leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(args[1]) if leaf is not None
-        )
+        dynamic = any(leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(args[1]) if leaf is not None)
     if dynamic:
         raise FrozenValueError(
             f"Node '{node_name}' makes a shape that depends on traced data with {func} at {user_location()}: "

@@ -91,6 +91,7 @@ class Segment:
                 self.regions[ptr] = Region(ptr, nbytes, use.array, use.written, ptr in fresh)
             else:
                 region.written |= use.written
+                region.born |= ptr in fresh
                 region.nbytes = max(region.nbytes, nbytes)
 
     def touches(self, ptr: int, nbytes: int) -> bool:

@@ -40,9 +40,7 @@ def dense_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | Non
     return order
 
 
-def view_of_flat(
-    length: int, offset: int, shape: Sequence[int], strides: Sequence[int]
-) -> list[ViewStep] | None:
+def view_of_flat(length: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> list[ViewStep] | None:
     """Rebuild a strided window from the flat value of its memory.
 
     Args:
@@ -114,9 +112,7 @@ def contiguous_view(length: int, offset: int, shape: Sequence[int]) -> list[View
     return steps
 
 
-def view_steps(
-    length: int, offset: int, shape: Sequence[int], strides: Sequence[int]
-) -> list[ViewStep] | None:
+def view_steps(length: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> list[ViewStep] | None:
     """Return the shortest known chain from a flat value to a window, None where there is none.
 
     Args:

@@ -8,6 +8,7 @@ release has one place to check.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +125,16 @@ def tensor_over(array: Any) -> Tensor:
     buffer = (ctypes.c_uint8 * nbytes).from_address(ptr)
     flat = torch.frombuffer(buffer, dtype=layout.dtype, count=count)
     return flat.view(layout.shape) if whole else flat
+
+
+def content_digest(array: Any) -> str:
+    """Return the SHA-256 of the allocation behind an array on the CPU.
+
+    Args:
+        array: A ``wp.array``, possibly a view.
+    """
+    ptr, nbytes = base_extent(array)
+    return hashlib.sha256((ctypes.c_uint8 * nbytes).from_address(ptr)).hexdigest()
 
 
 def arrays_in(value: Any) -> Iterator[Any]:

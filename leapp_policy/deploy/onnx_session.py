@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open an exported ONNX model with the segment operator registered. Imports neither torch nor Warp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from leapp_policy.deploy.library import onnx_library
+from leapp_policy.errors import ArtifactError, ConfigError
+
+_LEVELS = {
+    "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+OPTIMIZATION_LEVELS = tuple(_LEVELS)
+
+
+def open_onnx_session(model: Path, *, threads: int = 1, optimization: str = "all") -> Any:
+    """Open a model for a control loop: one thread and no spinning unless asked otherwise.
+
+    Args:
+        model: The ``.onnx`` file.
+        threads: Threads within an operator.
+        optimization: Graph optimisation level, one of ``OPTIMIZATION_LEVELS``.
+
+    Returns:
+        An ``onnxruntime.InferenceSession`` on the CPU provider.
+
+    Raises:
+        ConfigError: The level is unknown.
+        RuntimeLibraryError: The operator library was not found.
+        ArtifactError: ONNX Runtime refused the model.
+    """
+    if optimization not in _LEVELS:
+        raise ConfigError(f"Optimization level must be one of {list(_LEVELS)}, got '{optimization}'")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = _LEVELS[optimization]
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.register_custom_ops_library(str(onnx_library()))
+    try:
+        return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ArtifactError(f"Model '{model.name}' was refused by ONNX Runtime {ort.__version__}: {error}") from error

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run an artifact step by step on a robot. Imports neither torch nor Warp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapp_policy.deploy.onnx_session import open_onnx_session
+from leapp_policy.errors import ArtifactError, ContractError
+from leapp_policy.export.manifest import Manifest, ModelEntry, file_digest, read_manifest
+from leapp_policy.specs import TensorSpec
+
+
+class PolicyRunner:
+    """An artifact that is ready to run.
+
+    Attributes:
+        manifest: What the artifact says of itself.
+        inputs: The signals to pass, by name.
+        outputs: The signals that a step returns, by name.
+        output_keys: ``node/output`` of each signal that a step returns.
+    """
+
+    output_keys: dict[str, str]
+
+    def __init__(self, folder: str | Path, *, threads: int = 1, optimization: str = "all") -> None:
+        """Check and open an artifact.
+
+        Args:
+            folder: The artifact.
+            threads: Threads of ONNX Runtime within an operator.
+            optimization: ``disabled``, ``basic``, ``extended`` or ``all``.
+
+        Raises:
+            ArtifactError: It is incomplete, damaged, or does not fit this machine.
+            RuntimeLibraryError: The native library was not found.
+        """
+        folder = Path(folder)
+        self.manifest: Manifest = read_manifest(folder)
+        self._models = [
+            _Model(entry, _checked_model(folder, entry), threads, optimization) for entry in self.manifest.models
+        ]
+        self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
+        self.inputs = self._open_inputs()
+        self.outputs = self._open_outputs()
+
+    def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run one control step.
+
+        Args:
+            obs: Each signal of ``inputs`` by name, in its stated shape and dtype, without NaN.
+
+        Returns:
+            Each signal of ``outputs`` by name.
+
+        Raises:
+            ContractError: A signal is missing, unknown, or has another shape or dtype than the manifest, or is NaN.
+            ArtifactError: ONNX Runtime reported an error.
+        """
+        self._check(obs)
+        values: dict[str, np.ndarray] = {}
+        for model in self._models:
+            node = model.entry.node
+            feeds = {}
+            for spec in model.entry.inputs:
+                source = self._feeds.get(f"{node}/{spec.name}")
+                feeds[spec.name] = values[source] if source else obs[spec.name]
+            for name, value in model.run(feeds).items():
+                values[f"{node}/{name}"] = value
+        return {name: values[key] for name, key in self.output_keys.items()}
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """Begin a new episode: this artifact keeps no state, so there is nothing to do.
+
+        Args:
+            rows: Environments that begin anew; None for all.
+        """
+
+    def _check(self, obs: Mapping[str, np.ndarray]) -> None:
+        if obs.keys() != self.inputs.keys():
+            missing, extra = sorted(self.inputs.keys() - obs.keys()), sorted(obs.keys() - self.inputs.keys())
+            raise ContractError(
+                f"Observation of policy '{self.manifest.name}' must have the signals {sorted(self.inputs)}, got "
+                f"{sorted(obs)}"
+                + (f", missing {missing}" if missing else "")
+                + (f", unknown {extra}" if extra else "")
+                + "; pass exactly these"
+            )
+        for name, spec in self.inputs.items():
+            _check_signal(name, obs[name], spec)
+
+    def _open_inputs(self) -> dict[str, TensorSpec]:
+        found: dict[str, TensorSpec] = {}
+        for model in self._models:
+            for spec in model.entry.inputs:
+                if f"{model.entry.node}/{spec.name}" in self._feeds:
+                    continue
+                other = found.setdefault(spec.name, spec)
+                if (other.shape, other.dtype) != (spec.shape, spec.dtype):
+                    raise ArtifactError(
+                        f"Policy '{self.manifest.name}' names two different inputs '{spec.name}': {other.dtype} "
+                        f"{list(other.shape)} and {spec.dtype} {list(spec.shape)}; rename one and export again"
+                    )
+        return found
+
+    def _open_outputs(self) -> dict[str, TensorSpec]:
+        taken = set(self.manifest.data_flow)
+        self.output_keys = {}
+        found: dict[str, TensorSpec] = {}
+        for model in self._models:
+            for spec in model.entry.outputs:
+                key = f"{model.entry.node}/{spec.name}"
+                if key not in taken:
+                    name = spec.name if spec.name not in found else key
+                    found[name], self.output_keys[name] = spec, key
+        return found
+
+
+def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> PolicyRunner:
+    """Open an artifact to run it.
+
+    Args:
+        folder: The artifact.
+        threads: Threads of ONNX Runtime within an operator.
+        optimization: ``disabled``, ``basic``, ``extended`` or ``all``.
+
+    Returns:
+        A ``PolicyRunner``: ``step(dict of arrays) -> dict of arrays`` and ``reset(rows=None)``.
+
+    Raises:
+        ArtifactError: It is incomplete, damaged, or does not fit this machine.
+        RuntimeLibraryError: The native library was not found.
+    """
+    return PolicyRunner(folder, threads=threads, optimization=optimization)
+
+
+class _Model:
+    """One model with its session."""
+
+    def __init__(self, entry: ModelEntry, path: Path, threads: int, optimization: str) -> None:
+        self.entry = entry
+        self._session = open_onnx_session(path, threads=threads, optimization=optimization)
+        self._names = [spec.name for spec in entry.outputs]
+        expected = {spec.name for spec in entry.inputs}
+        found = {each.name for each in self._session.get_inputs()}
+        if not found <= expected:
+            raise ArtifactError(
+                f"Model '{entry.path}' takes {sorted(found)}, but its manifest says {sorted(expected)}; export again"
+            )
+        self._used = found
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        used = {name: value for name, value in feeds.items() if name in self._used}
+        try:
+            return dict(zip(self._names, self._session.run(self._names, used), strict=True))
+        except Exception as error:
+            raise ArtifactError(f"Model '{self.entry.path}' failed in ONNX Runtime: {error}") from error
+
+
+def _checked_model(folder: Path, entry: ModelEntry) -> Path:
+    path = folder / entry.path
+    if path.parent != folder or not path.is_file():
+        raise ArtifactError(f"Artifact '{folder}' has no model file '{entry.path}'; copy the whole folder")
+    if entry.backend != "onnx":
+        raise ArtifactError(f"Model '{entry.path}' has backend '{entry.backend}', expected 'onnx'; export it again")
+    digest = file_digest(path)
+    if digest != entry.sha256:
+        raise ArtifactError(
+            f"Model '{entry.path}' does not belong to its manifest: expected SHA-256 {entry.sha256}, got {digest}; "
+            "copy the whole artifact again"
+        )
+    return path
+
+
+def _check_signal(name: str, value: Any, spec: TensorSpec) -> None:
+    got_shape, got_dtype = getattr(value, "shape", None), str(getattr(value, "dtype", type(value).__name__))
+    if got_shape != spec.shape or got_dtype != spec.dtype:
+        shape = list(got_shape) if got_shape is not None else "no shape"
+        hint = (
+            "; the batch size is fixed at export: export again with the batch that you need"
+            if _only_batch(got_shape, spec.shape)
+            else "; convert it before step()"
+        )
+        raise ContractError(f"Input '{name}' must be {spec.dtype} {list(spec.shape)}, got {got_dtype} {shape}{hint}")
+    if value.dtype.kind == "f" and np.isnan(value).any():
+        raise ContractError(f"Input '{name}' must be finite, got NaN; check the sensor before step()")
+
+
+def _only_batch(got: Any, expected: tuple[int, ...]) -> bool:
+    return got is not None and len(got) == len(expected) > 0 and got[1:] == expected[1:] and got[0] != expected[0]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write an artifact folder: all of it or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import warp as wp
+import yaml
+
+from leapp_policy.errors import ExportError
+from leapp_policy.export.backend import Backend
+from leapp_policy.export.manifest import ModelEntry, file_digest, manifest_document
+from leapp_policy.graph.build import NodeGraph
+from leapp_policy.specs import PolicySpec, SegmentSpec
+
+REPORT_NAME = "export.json"
+SEGMENTS_NAME = "segments.json"
+AUDIT_NAME = "audit.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An exported policy.
+
+    Attributes:
+        path: Its folder.
+        spec: What it is.
+        segments: The captured segments of all nodes.
+        audit: What the checks at export found.
+        files: Sizes in bytes by file name.
+    """
+
+    path: Path
+    spec: PolicySpec
+    segments: tuple[SegmentSpec, ...]
+    audit: Mapping[str, Any]
+    files: Mapping[str, int]
+
+
+def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend, folder: Path) -> None:
+    """Write the models, the manifest and the description of the segments into a folder.
+
+    Args:
+        spec: The pipeline.
+        graphs: Its nodes in the order of execution.
+        backend: Writes the models.
+        folder: Existing empty folder.
+
+    Raises:
+        ExportError: A node has no form in that backend.
+    """
+    entries, details = [], {}
+    for graph in graphs:
+        written = backend.save(graph, folder)
+        digest = file_digest(folder / written.path)
+        node = graph.spec
+        entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs))
+        details[node.name] = written.details
+    document = manifest_document(spec, entries, details, system_information())
+    (folder / f"{spec.name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    described = [asdict(segment) for node in spec.nodes for segment in node.segments]
+    constants = {node.name: [asdict(each) for each in node.constants] for node in spec.nodes}
+    write_json(folder / SEGMENTS_NAME, {"segments": described, "constants": constants})
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON that people can read.
+
+    Args:
+        path: The file.
+        data: Plain data.
+    """
+    path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def system_information() -> dict[str, str]:
+    """Return the versions that a reader of the manifest needs, under LEAPP's keys."""
+    return {
+        "os": f"{platform.system()} {platform.release()}",
+        "python version": platform.python_version(),
+        "torch version": str(torch.__version__),
+        "warp version": str(wp.config.version),
+        "cuda version": str(torch.version.cuda),
+    }
+
+
+@contextlib.contextmanager
+def staged_folder(out_dir: Path) -> Iterator[Path]:
+    """Give an empty folder that becomes ``out_dir`` when the block ends well, and vanishes otherwise.
+
+    Args:
+        out_dir: Where the artifact shall be; an older artifact there is replaced.
+
+    Raises:
+        ExportError: There is something else in that place.
+    """
+    out_dir = out_dir.absolute()
+    if out_dir.exists() and not _is_replaceable(out_dir):
+        raise ExportError(
+            f"Output folder '{out_dir}' holds files that are no artifact; expected a new, an empty or an artifact "
+            "folder; choose another out_dir"
+        )
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", dir=out_dir.parent))
+    staging.chmod(0o755)
+    try:
+        yield staging
+        if out_dir.exists():
+            shutil.rmtree(out_dir)
+        staging.rename(out_dir)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _is_replaceable(folder: Path) -> bool:
+    return folder.is_dir() and (not any(folder.iterdir()) or (folder / REPORT_NAME).is_file())

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backend is: it turns the graph of a node into one model file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from leapp_policy.graph.build import NodeGraph
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A written model.
+
+    Attributes:
+        node: Name of its node.
+        path: File name inside of the artifact.
+        backend: Name of the backend.
+        details: What a reader of the manifest wants to know, e.g. the opset.
+    """
+
+    node: str
+    path: str
+    backend: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """Writes models of one format."""
+
+    name: str
+
+    def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
+        """Write the model of a node into a folder.
+
+        Args:
+            graph: The node.
+            folder: Existing folder.
+
+        Raises:
+            ExportError: The format cannot hold the graph.
+        """
+        ...

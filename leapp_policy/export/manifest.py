@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of an artifact: LEAPP 0.7.2's YAML keys and one block of our own.
+
+Imports neither torch nor Warp: the robot reads it, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from leapp_policy.errors import ArtifactError
+from leapp_policy.specs import Layout, NodeSpec, PolicySpec, TensorSemantics, TensorSpec
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model of a manifest.
+
+    Attributes:
+        node: Name of its node.
+        path: File name inside of the artifact.
+        sha256: Digest of the file.
+        backend: Format.
+        inputs: What it takes.
+        outputs: What it gives.
+    """
+
+    node: str
+    path: str
+    sha256: str
+    backend: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a runner must know of an artifact.
+
+    Attributes:
+        name: Name of the pipeline.
+        layout: How nodes became models.
+        rate_hz: Control rate that the policy was made for, 0 where unknown.
+        device: Device family.
+        models: The models in the order of execution.
+        data_flow: ``node/output`` to the ``node/input`` names that it feeds.
+    """
+
+    name: str
+    layout: Layout
+    rate_hz: float
+    device: str
+    models: tuple[ModelEntry, ...]
+    data_flow: Mapping[str, tuple[str, ...]]
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal.
+
+    Args:
+        path: The file.
+    """
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def manifest_document(
+    spec: PolicySpec, models: Sequence[ModelEntry], details: Mapping[str, Mapping[str, Any]], system: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the manifest as plain data.
+
+    Args:
+        spec: The pipeline.
+        models: Its models, in the order of execution.
+        details: What each backend said of its model, by node.
+        system: The machine that exported.
+    """
+    nodes = {node.name: node for node in spec.nodes}
+    device = next((segment.target.device for node in spec.nodes for segment in node.segments), "cpu")
+    flow: dict[str, list[str]] = {}
+    for node in spec.nodes:
+        for name, (source, output) in node.edges.items():
+            flow.setdefault(f"{source}/{output}", []).append(f"{node.name}/{name}")
+    return {
+        "models": {each.node: _model(each, nodes[each.node], details[each.node]) for each in models},
+        "pipeline": {
+            "data_flow": flow,
+            "feedback_flow": {},
+            "inputs": _open_ends(spec, "inputs"),
+            "outputs": _open_ends(spec, "outputs"),
+        },
+        "system information": dict(system),
+        "leapp_policy": {
+            "schema": SCHEMA,
+            "name": spec.name,
+            "layout": spec.layout.value,
+            "rate_hz": spec.rate_hz,
+            "device": device,
+            "stages": {node.name: list(node.stages) for node in spec.nodes if node.stages},
+        },
+    }
+
+
+def _model(entry: ModelEntry, node: NodeSpec, details: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "inputs": [_tensor(each) for each in entry.inputs],
+        "outputs": [_tensor(each) for each in entry.outputs],
+        "parameters": {
+            "model_path": entry.path,
+            "sha256sum": entry.sha256,
+            "backend": entry.backend,
+            "warp_segments": len(node.segments),
+            **details,
+        },
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "type": "tensor"}
+    meaning = spec.semantics
+    for key in ("kind", "unit", "frame"):
+        if getattr(meaning, key) is not None:
+            entry[key] = getattr(meaning, key)
+    if meaning.element_names is not None:
+        entry["element_names"] = [list(meaning.element_names)]
+    return entry
+
+
+def _open_ends(spec: PolicySpec, side: str) -> dict[str, list[str]]:
+    """Inputs that no node makes, or outputs that no node takes, by node."""
+    taken = {source for node in spec.nodes for source in node.edges.values()}
+    ends: dict[str, list[str]] = {}
+    for node in spec.nodes:
+        if side == "inputs":
+            names = [each.name for each in node.inputs if each.name not in node.edges]
+        else:
+            names = [each.name for each in node.outputs if (node.name, each.name) not in taken]
+        if names:
+            ends[node.name] = names
+    return ends
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of an artifact.
+
+    Args:
+        folder: The artifact.
+
+    Raises:
+        ArtifactError: There is no manifest, more than one, or it is damaged.
+    """
+    found = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
+    if len(found) != 1:
+        what = f"{len(found)} manifests" if folder.is_dir() else "no such folder"
+        raise ArtifactError(
+            f"Artifact '{folder}' must be a folder with one <name>.yaml, got {what}; export the policy again"
+        )
+    try:
+        document = yaml.safe_load(found[0].read_text())
+        return _manifest(document)
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, UnicodeDecodeError) as error:
+        raise ArtifactError(
+            f"Manifest '{found[0].name}' of artifact '{folder}' is damaged ({_one_line(error)}); export the policy again"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _manifest(document: Mapping[str, Any]) -> Manifest:
+    own = document["leapp_policy"]
+    if own["schema"] != SCHEMA:
+        raise ValueError(f"schema must be {SCHEMA}, got {own['schema']}")
+    models = tuple(
+        ModelEntry(
+            node=str(node),
+            path=str(entry["parameters"]["model_path"]),
+            sha256=str(entry["parameters"]["sha256sum"]),
+            backend=str(entry["parameters"]["backend"]),
+            inputs=tuple(_read_tensor(each) for each in entry["inputs"]),
+            outputs=tuple(_read_tensor(each) for each in entry["outputs"]),
+        )
+        for node, entry in document["models"].items()
+    )
+    flow = {str(key): tuple(map(str, value)) for key, value in document["pipeline"]["data_flow"].items()}
+    return Manifest(str(own["name"]), Layout(own["layout"]), float(own["rate_hz"]), str(own["device"]), models, flow)
+
+
+def _read_tensor(entry: Mapping[str, Any]) -> TensorSpec:
+    names = entry.get("element_names")
+    semantics = TensorSemantics(
+        kind=entry.get("kind"),
+        unit=entry.get("unit"),
+        frame=entry.get("frame"),
+        element_names=tuple(map(str, names[0])) if names else None,
+    )
+    return TensorSpec(str(entry["name"]), str(entry["dtype"]), tuple(int(d) for d in entry["shape"]), semantics)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backends by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leapp_policy.errors import BackendError
+from leapp_policy.export.backend import Backend
+from leapp_policy.export.onnx import BackendOnnx
+
+_BACKENDS: dict[str, Callable[[], Backend]] = {"onnx": BackendOnnx}
+_CARRY_SEGMENTS = ("onnx", "pt2")
+
+
+def make_backend(name: str) -> Backend:
+    """Return a backend with its default settings.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        BackendError: There is none of that name.
+    """
+    if name in _BACKENDS:
+        return _BACKENDS[name]()
+    if name in _CARRY_SEGMENTS:
+        raise BackendError(f"Backend '{name}' is not built yet; use {sorted(_BACKENDS)}")
+    raise BackendError(
+        f"Backend '{name}' cannot carry a Warp segment: the bundle is a constant input of the model, which only "
+        f"{' and '.join(_CARRY_SEGMENTS)} represent; use one of {sorted(_BACKENDS)}"
+    )

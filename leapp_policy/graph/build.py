@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn what a trace recorded of a node into a graph that runs and can be exported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+
+from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
+from leapp_policy.graph.bundle import pack_bundle
+from leapp_policy.graph.link import link_nodes
+from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
+from leapp_policy.graph.op import bundle_tensor, warp_runner
+from leapp_policy.graph.passes.clone_sources import clone_written_sources
+from leapp_policy.graph.passes.fold_constants import fold_constant_views
+from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs
+from leapp_policy.graph.state_check import check_state
+from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
+from leapp_policy.trace.node_pass import NodePass, SegmentTrace, warp_segment
+
+
+@dataclass(frozen=True)
+class NodeGraph:
+    """A node ready for a backend.
+
+    Attributes:
+        spec: What it is.
+        program: Functional graph with one runner per segment.
+        inputs: The inputs that were traced, by name.
+        outputs: The outputs that the traced code gave for them, by name.
+    """
+
+    spec: NodeSpec
+    program: ExportedProgram
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+
+
+def build_nodes(passes: Mapping[str, list[NodePass]], target: TargetSpec) -> list[NodeGraph]:
+    """Build the graphs of all nodes of a trace and wire them.
+
+    Args:
+        passes: The passes of each node, in the order of execution.
+        target: The machine that the segments are built for.
+
+    Raises:
+        TraceError: No node was traced, one was left open, or a value goes around its borders.
+    """
+    if not passes:
+        raise TraceError("The trace has no node: call annotate.input_tensors() and annotate.output_tensors() in it")
+    edges = link_nodes({name: _traced_pass(each) for name, each in passes.items()})
+    return [build_node(each, target, edges[name]) for name, each in passes.items()]
+
+
+def build_node(
+    passes: list[NodePass], target: TargetSpec, edges: Mapping[str, tuple[str, str]] | None = None
+) -> NodeGraph:
+    """Build the graph of a node from its passes.
+
+    Args:
+        passes: The discovery pass, and the capture pass where there was one.
+        target: The machine that the segments are built for.
+        edges: Inputs that another node makes: node and output by input name.
+
+    Raises:
+        SegmentMismatchError: Segments were discovered but not captured.
+        TraceError: The node was left open.
+        HiddenStateError: A value survives the step outside of the graph.
+        ExportError: The graph does not give what the traced code gave.
+    """
+    traced = _traced_pass(passes)
+    segments = [_segment_spec(each, target) for each in traced.segments]
+    bundles = [pack_bundle(each.archive) for each in traced.segments]
+    module = _graph_module(traced, segments, bundles)
+    inputs = {name: tensor.clone() for name, tensor in traced.inputs.items()}
+    check_state(module, passes)
+    program = _functional(module, tuple(inputs.values()), traced.name)
+    metadata = prune_runner_outputs(program.graph_module.graph, warp_runner())
+    program.graph_module.recompile()
+    kept = _used_segments(metadata, segments)
+    spec = NodeSpec(
+        name=traced.name,
+        inputs=tuple(_tensor_spec(name, each, traced.semantics) for name, each in traced.inputs.items()),
+        outputs=tuple(_tensor_spec(name, each, traced.semantics) for name, each in traced.outputs.items()),
+        segments=tuple(kept),
+        constants=tuple(traced.recorder.constants),
+        edges=dict(edges or {}),
+        stages=tuple(traced.stages),
+    )
+    return NodeGraph(spec, program, inputs, dict(traced.outputs))
+
+
+def _traced_pass(passes: list[NodePass]) -> NodePass:
+    for each in passes:
+        if each.is_open:
+            raise TraceError(
+                f"Node '{each.name}' was opened by annotate.input_tensors() and never closed; "
+                "call annotate.output_tensors() with the same name"
+            )
+    discovery, capture = passes[0], passes[-1]
+    found, captured = len(discovery.segments), len(capture.segments)
+    if found and (capture is discovery or captured < found):
+        first = discovery.segments[0 if capture is discovery else captured]
+        raise SegmentMismatchError(
+            f"Node '{discovery.name}' has {found} Warp segment(s) and segment '{first.label}' (opened at "
+            f"{first.opened_at}) was not executed a second time for APIC capture; run the annotated code twice "
+            "along the same path while the trace is open"
+        )
+    return capture
+
+
+def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
+    return SegmentSpec(
+        label=segment.label,
+        calls=tuple(f"{call.name} {call.target}".strip() for call in segment.calls),
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        constants=segment.constants,
+        opened_at=segment.opened_at.short,
+        closed_by=segment.closed_by,
+        target=target,
+    )
+
+
+def _tensor_spec(name: str, tensor: Tensor, semantics: dict[str, TensorSemantics]) -> TensorSpec:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec(name, dtype, tuple(tensor.shape), semantics.get(name, TensorSemantics()))
+
+
+def _graph_module(traced: NodePass, segments: list[SegmentSpec], bundles: list[bytes]) -> fx.GraphModule:
+    graph, attributes = traced.recorder.graph, dict(traced.recorder.attributes)
+    written = [value.node for value in traced.recorder.memory if value.written]
+    clone_written_sources(graph, [node for node in written if node.op in ("placeholder", "get_attr")])
+    for node in [each for each in graph.nodes if each.target is warp_segment]:
+        fed, index = node.args
+        name = f"bundle_{index}"
+        attributes[name] = bundle_tensor(bundles[index])
+        with graph.inserting_before(node):
+            bundle = graph.get_attr(name)
+        node.target = warp_runner()
+        node.args = (fed, encode_metadata(segments[index], bundles[index]), bundle)
+    fold_constant_views(graph, attributes)
+    root = torch.nn.Module()
+    for name, tensor in attributes.items():
+        root.register_buffer(name, tensor)
+    return fx.GraphModule(root, graph)
+
+
+def _functional(module: fx.GraphModule, inputs: tuple[Tensor, ...], name: str) -> ExportedProgram:
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, inputs, strict=False).run_decompositions({})
+    except Exception as error:
+        raise ExportError(f"Node '{name}' could not be made functional by torch.export: {error}") from error
+
+
+def _used_segments(metadata: list[str], segments: list[SegmentSpec]) -> list[SegmentSpec]:
+    """Segments whose results are used, with just those results."""
+    by_label = {each.label: each for each in segments}
+    return [prune_segment(by_label[segment_label(each)], each) for each in metadata]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find what a policy keeps from one step to the next without saying so.
+
+The graph starts every run from the same constants. A constant that the step changes, or that
+differs between the two executions, is therefore state, randomness or a clock, and would be frozen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, fx
+
+from leapp_policy.errors import ExportError, HiddenStateError
+from leapp_policy.trace.node_pass import NodePass
+
+_REMEDY = "make it an input and an output of the step and feed it back, or compute it from traced inputs"
+
+
+def check_state(module: fx.GraphModule, passes: list[NodePass]) -> None:
+    """Check that the recorded graph is the whole step.
+
+    Args:
+        module: The recorded graph.
+        passes: The passes that it was recorded in.
+
+    Raises:
+        ExportError: The graph does not give what the traced code gave.
+        HiddenStateError: A value survives the step outside of the graph.
+    """
+    traced = passes[-1]
+    outputs = _run(module, traced)
+    for (name, expected), got in zip(traced.outputs.items(), outputs, strict=True):
+        if not torch.allclose(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True):
+            raise ExportError(
+                f"Output '{name}' of node '{traced.name}' is not reproduced by the recorded graph (largest "
+                f"difference {_largest(got, expected):.3g}): some of its work was not seen; call Warp as "
+                "wp.launch(...) through the module, and keep traced values in torch tensors and Warp arrays"
+            )
+    if len(passes) == 2:
+        _check_unwritten(passes[0], traced)
+        _check_archives(passes[0], traced)
+    _check_written(module, passes, outputs)
+
+
+def _run(module: fx.GraphModule, traced: NodePass) -> tuple[Tensor, ...]:
+    with torch.no_grad():
+        return module(*(tensor.clone() for tensor in traced.inputs.values()))
+
+
+def _largest(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
+
+
+def _check_unwritten(first: NodePass, second: NodePass) -> None:
+    """Constants that are only read must be the same in both executions."""
+    written = set(first.final_constants) | set(second.final_constants)
+    for one, two in zip(first.recorder.constants, second.recorder.constants, strict=False):
+        if one.name in written or two.name in written:
+            continue
+        a, b = first.recorder.attributes[one.name], second.recorder.attributes[two.name]
+        if a.shape != b.shape or not _same_bytes(a, b):
+            raise HiddenStateError(
+                f"Node '{second.name}' reads a value that differs between its two executions and would be frozen: "
+                f"{two.origin}; it is state, a clock or a random number: {_REMEDY}"
+            )
+
+
+def _check_archives(first: NodePass, second: NodePass) -> None:
+    for one, two in zip(first.segments, second.segments, strict=True):
+        for spec, a, b in zip(two.constants, one.digests, two.digests, strict=False):
+            if a != b:
+                raise HiddenStateError(
+                    f"Segment '{two.label}' reads a value that differs between the two executions and would be "
+                    f"frozen: {spec.origin} {list(spec.shape)}; it is state, a clock or a random number: {_REMEDY}"
+                )
+
+
+def _check_written(module: fx.GraphModule, passes: list[NodePass], outputs: tuple[Tensor, ...]) -> None:
+    """Start from the constants as the step left them: another result means that they are state.
+
+    A scratch buffer that is overwritten before it is read gives the same result.
+    """
+    traced = passes[-1]
+    values = {str(each.node.target): each for each in traced.recorder.memory if each.node.op == "get_attr"}
+    for name, final in traced.final_constants.items():
+        value = values[name]
+        if len(passes) == 2 and passes[0].recorder.memory.find(value.ptr, value.nbytes) is None:
+            # Another address than in the first execution: allocated anew in every step.
+            continue
+        initial = getattr(module, name)
+        if _same_bytes(initial, final):
+            continue
+        if len(passes) == 1:
+            raise HiddenStateError(
+                f"Node '{traced.name}' writes {value.origin} and was executed once, so it cannot be told whether that "
+                "is state; run the annotated code twice while the trace is open"
+            )
+        setattr(module, name, final)
+        changed = _run(module, traced)
+        setattr(module, name, initial)
+        if not all(_same_bytes(a, b) for a, b in zip(outputs, changed, strict=True)):
+            raise HiddenStateError(
+                f"Node '{traced.name}' keeps {value.origin} from one step to the next, which the graph would "
+                f"forget: {_REMEDY}"
+            )
+
+
+def _same_bytes(a: Tensor, b: Tensor) -> bool:
+    if a.numel() == 0:
+        return True
+    return torch.equal(a.contiguous().flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8))

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a policy to an artifact, and from there to proof and figures; the one module that sees all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import warp as wp
+from torch import Tensor
+
+from leapp_policy.annotate.session import current_session, last_session
+from leapp_policy.deploy.policy_runner import PolicyRunner
+from leapp_policy.errors import AnnotationError, ConfigError, ExportError
+from leapp_policy.export.artifact import (
+    AUDIT_NAME,
+    REPORT_NAME,
+    Artifact,
+    staged_folder,
+    system_information,
+    write_json,
+    write_models,
+)
+from leapp_policy.export.backend import Backend
+from leapp_policy.export.registry import make_backend
+from leapp_policy.graph.build import build_nodes
+from leapp_policy.rollout.validation import validate_fresh, validate_recorded
+from leapp_policy.specs import Layout, PolicySpec, TargetSpec
+from leapp_policy.trace.session import TraceSession
+
+Step = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
+
+
+def export(
+    step: Step,
+    example_inputs: Mapping[str, Tensor],
+    *,
+    name: str,
+    out_dir: str | Path,
+    backend: str | Backend = "onnx",
+    layout: Layout | str = Layout.SINGLE,
+    device: str = "cpu",
+    march: str | None = None,
+    rate_hz: float = 0.0,
+    info: Mapping[str, Any] | None = None,
+) -> Artifact:
+    """Trace a policy's step, export all of it, and check the result against the original.
+
+    Args:
+        step: One control step: a mapping of tensors in, a mapping of tensors out. It is called several times.
+        example_inputs: Raw signals by name, batch first; shapes and dtypes become the contract.
+        name: Name of the artifact, of its manifest and (layout ``single``) of its one node.
+        out_dir: Folder to write; it appears when everything has been checked, or not at all.
+        backend: ``onnx``, or a configured backend.
+        layout: ``single`` for one model, ``split`` for one per annotated node.
+        device: Device of the traced code.
+        march: Instruction set level of exported CPU kernels, e.g. ``x86-64-v2``; None for the default.
+        rate_hz: Control rate that the policy was made for, 0 where unknown.
+        info: What else the report shall say, e.g. which checkpoint this is.
+
+    Returns:
+        The artifact.
+
+    Raises:
+        TraceError: The step does something that cannot be recorded; the message names the line.
+        ExportError: The graph has no form in the backend, or the written model gives other results.
+        ConfigError: The name or the layout is not valid.
+    """
+    _check_name(name)
+    inputs = _check_inputs(name, example_inputs)
+    session = TraceSession(name, layout=_layout(layout), device=device, march=march)
+    with session:
+        for _ in range(2):
+            _trace_once(session, step, inputs)
+    chosen = make_backend(backend) if isinstance(backend, str) else backend
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, (step, inputs))
+
+
+def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor]) -> None:
+    given = {key: tensor.detach().clone() for key, tensor in inputs.items()}
+    if session.layout is Layout.SINGLE:
+        given = session.begin_pipeline(given)
+    outputs = step(given)
+    if not isinstance(outputs, Mapping) or not all(isinstance(each, Tensor) for each in outputs.values()):
+        raise ExportError(
+            f"The step of policy '{session.name}' must return a mapping of names to tensors, got "
+            f"{type(outputs).__name__}; return e.g. {{'action': action}}"
+        )
+    if session.layout is Layout.SINGLE:
+        session.end_pipeline(outputs)
+
+
+def _layout(layout: Layout | str) -> Layout:
+    try:
+        return Layout(layout)
+    except ValueError as error:
+        raise ConfigError(f"Layout must be one of {[each.value for each in Layout]}, got '{layout}'") from error
+
+
+def _check_name(name: str) -> None:
+    if not name.replace("_", "").replace("-", "").isalnum():
+        raise ConfigError(f"Name of an artifact must be letters, digits, '_' and '-', got '{name}'")
+
+
+def _check_inputs(name: str, example_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    for key, tensor in example_inputs.items():
+        if not isinstance(tensor, Tensor):
+            raise ExportError(
+                f"Example input '{key}' of policy '{name}' must be a torch tensor, got {type(tensor).__name__}; "
+                "convert it with torch.as_tensor()"
+            )
+    if not example_inputs:
+        raise ExportError(f"Policy '{name}' has no example inputs; pass each raw signal by name")
+    return dict(example_inputs)
+
+
+def _write(
+    session: TraceSession,
+    backend: Backend,
+    out_dir: Path,
+    rate_hz: float,
+    info: Mapping[str, Any],
+    original: tuple[Step, dict[str, Tensor]] | None,
+) -> Artifact:
+    cpu = session.target
+    target = TargetSpec(session.device, str(wp.config.version), cpu.triple, cpu.march, cpu.features)
+    graphs = build_nodes(session.passes, target)
+    spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), rate_hz)
+    with staged_folder(out_dir) as folder:
+        write_models(spec, graphs, backend, folder)
+        runner = PolicyRunner(folder)
+        audit: dict[str, Any] = {"schema": 1, "recorded_inputs": validate_recorded(runner, graphs)}
+        if original is not None:
+            audit["fresh_inputs"] = validate_fresh(runner, *original)
+        write_json(folder / AUDIT_NAME, audit)
+        report = {"schema": 1, "name": spec.name, "info": dict(info), "system": system_information()}
+        write_json(folder / REPORT_NAME, report)
+        files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    segments = tuple(segment for node in spec.nodes for segment in node.segments)
+    return Artifact(out_dir, spec, segments, audit, files)
+
+
+def start(name: str, *, layout: Layout | str = Layout.SPLIT, device: str = "cpu", march: str | None = None) -> None:
+    """Open a trace for annotated code that the caller runs itself, twice along the same path.
+
+    Args:
+        name: Name of the pipeline.
+        layout: ``split``: one node and one model for each annotated name.
+        device: Device of the traced code.
+        march: Instruction set level of exported CPU kernels; None for the default.
+
+    Raises:
+        AnnotationError: A trace is open.
+    """
+    _check_name(name)
+    TraceSession(name, layout=_layout(layout), device=device, march=march).start()
+
+
+def stop() -> None:
+    """Close the trace that ``start`` opened.
+
+    Raises:
+        AnnotationError: None is open.
+    """
+    session = current_session()
+    if session is None:
+        raise AnnotationError("stop() found no open trace; call start() first")
+    session.stop()
+
+
+def compile_graph(
+    *, out_dir: str | Path, backend: str | Backend = "onnx", rate_hz: float = 0.0, info: Mapping[str, Any] | None = None
+) -> Artifact:
+    """Write the artifact of the trace that was stopped last.
+
+    Args:
+        out_dir: Folder to write; it appears when everything has been checked, or not at all.
+        backend: ``onnx``, or a configured backend.
+        rate_hz: Control rate that the policy was made for, 0 where unknown.
+        info: What else the report shall say.
+
+    Raises:
+        AnnotationError: No trace has been stopped in this context.
+        SegmentMismatchError: A node with Warp segments was not executed twice.
+        ExportError: The graph has no form in the backend, or the written model gives other results.
+    """
+    if current_session() is not None:
+        raise AnnotationError("compile_graph() found an open trace; call stop() first")
+    session = last_session()
+    if not isinstance(session, TraceSession):
+        raise AnnotationError("compile_graph() found no trace; call start() and stop() around the annotated code first")
+    chosen = make_backend(backend) if isinstance(backend, str) else backend
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, None)

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass of one node: its recorded graph and its segments."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+
+from leapp_policy.errors import SegmentMismatchError, TraceError
+from leapp_policy.specs import BoundarySpec, ConstantSpec, TensorSemantics
+from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
+from leapp_policy.trace.location import Location, user_location
+from leapp_policy.trace.provenance import MemoryValue
+from leapp_policy.trace.recorder import GraphRecorder
+from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall, describe_argument
+from leapp_policy.trace.views import ViewStep
+from leapp_policy.trace.warp_arrays import base_array, content_digest, layout_of, tensor_over
+
+
+def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
+    """Mark in the recorded graph where a segment runs; the graph layer puts the runner in its place."""
+    raise TraceError(f"Segment {index} was not lowered; build the graph before running it")
+
+
+@dataclass(frozen=True)
+class SegmentTrace:
+    """A closed segment: what the graph layer makes a runner of.
+
+    Attributes:
+        label: Node and index.
+        calls: The calls in order.
+        inputs: Boundary of the arrays that are fed.
+        outputs: Boundary of the arrays that are read.
+        constants: Read-only memory in the archive.
+        opened_at: Line of the first call.
+        closed_by: What ended it.
+        archive: Files of the saved capture; empty in discovery.
+        digests: Digest of the contents of each constant.
+    """
+
+    label: str
+    calls: tuple[WarpCall, ...]
+    inputs: tuple[BoundarySpec, ...]
+    outputs: tuple[BoundarySpec, ...]
+    constants: tuple[ConstantSpec, ...]
+    opened_at: Location
+    closed_by: str
+    archive: ArchiveFiles
+    digests: tuple[str, ...]
+
+
+@dataclass(eq=False)
+class _Port:
+    """A region with its place at the boundary."""
+
+    region: Region
+    value: MemoryValue | None
+    spec: BoundarySpec
+    steps: list[ViewStep]
+
+
+class NodePass:
+    """Records one execution of a node, from its inputs to its outputs.
+
+    Args:
+        name: Name of the node.
+        plans: What discovery found, in order; None while discovering.
+        make_capture: Opens an APIC capture; unused while discovering.
+    """
+
+    def __init__(
+        self, name: str, plans: Sequence[SegmentPlan] | None, make_capture: Callable[[], SegmentCapture]
+    ) -> None:
+        self.name = name
+        self.recorder = GraphRecorder(name)
+        self.segments: list[SegmentTrace] = []
+        self.inputs: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self.sources: dict[str, Tensor] = {}
+        self.output_tensors: dict[str, Tensor] = {}
+        self.semantics: dict[str, TensorSemantics] = {}
+        self.stages: list[str] = []
+        self.final_constants: dict[str, Tensor] = {}
+        self.is_open = True
+        self._plans = plans
+        self._make_capture = make_capture
+        self._segment: Segment | None = None
+        self._capture: SegmentCapture | None = None
+        self._opaque: list[tuple[int, int, TraceError]] = []
+
+    @property
+    def is_discovery(self) -> bool:
+        """Whether this pass only watches."""
+        return self._plans is None
+
+    @property
+    def plans(self) -> list[SegmentPlan]:
+        """What this pass found, for the next one to follow."""
+        return [SegmentPlan(each.label, each.calls, each.closed_by) for each in self.segments]
+
+    # -- borders ------------------------------------------------------------------------------------
+
+    def add_inputs(self, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]) -> dict[str, Tensor]:
+        """Register the node's inputs; the returned clones own their memory.
+
+        Args:
+            tensors: Inputs by name.
+            semantics: What they mean.
+        """
+        clones = {}
+        for name, tensor in tensors.items():
+            if name in self.inputs:
+                raise TraceError(f"Node '{self.name}' has an input '{name}' already; give each input one name")
+            clone = tensor.detach().clone(memory_format=torch.contiguous_format)
+            self.recorder.add_input(name, clone)
+            # The clone may be written by the node: what it held at first is kept for replays.
+            self.inputs[name] = clone.clone()
+            self.sources[name] = tensor
+            clones[name] = clone
+        self.semantics.update(semantics)
+        return clones
+
+    def finish(self, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]) -> None:
+        """Register the node's outputs and end the pass.
+
+        Args:
+            tensors: Outputs by name.
+            semantics: What they mean.
+
+        Raises:
+            TraceError: An output does not depend on any input.
+        """
+        self.close_segment("annotate.output_tensors()")
+        nodes = []
+        for name, tensor in tensors.items():
+            self.check_readable(tensor)
+            if not self.recorder.is_traced(tensor) and tensor.numel():
+                raise TraceError(
+                    f"Output '{name}' of node '{self.name}' at {user_location()} does not depend on any traced input, "
+                    "so it would be a constant of the artifact; compute it from the tensors that "
+                    "annotate.input_tensors() returned, or leave it out"
+                )
+            nodes.append(self.recorder.value_of(tensor))
+            self.outputs[name] = tensor.detach().clone()
+            self.output_tensors[name] = tensor
+            self.recorder.keep_alive(tensor)
+        self.recorder.graph.output(tuple(nodes))
+        self.final_constants = self.recorder.written_constants()
+        self.semantics.update(semantics)
+        self.is_open = False
+
+    # -- ownership ----------------------------------------------------------------------------------
+
+    def owns(self, ptr: int, nbytes: int) -> bool:
+        """Whether memory holds a traced value of this node, or will when the open segment has run."""
+        if self._segment is not None and self._segment.touches(ptr, nbytes):
+            return True
+        return any(value.traced for value in self.recorder.memory.overlapping(ptr, nbytes))
+
+    def in_open_segment(self, ptr: int, nbytes: int) -> bool:
+        """Whether the open segment uses this memory."""
+        return self._segment is not None and self._segment.touches(ptr, nbytes)
+
+    def check_readable(self, tensor: Tensor) -> None:
+        """Refuse memory that a segment wrote and that has no torch layout."""
+        start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+        for ptr, nbytes, error in self._opaque:
+            if ptr < end and start < ptr + nbytes:
+                raise error
+
+    # -- segments -----------------------------------------------------------------------------------
+
+    @property
+    def segment(self) -> Segment | None:
+        """The open segment."""
+        return self._segment
+
+    def open_segment(self) -> None:
+        """Begin a segment; in the capture pass also an APIC capture.
+
+        Raises:
+            SegmentMismatchError: Discovery saw no such segment.
+        """
+        index = len(self.segments)
+        if self._plans is not None and index >= len(self._plans):
+            raise SegmentMismatchError(
+                f"Warp capture encountered more regions than discovery: node '{self.name}' opens segment "
+                f"{index} at {user_location()}, discovery found {len(self._plans)}; make both executions take "
+                "the same path"
+            )
+        self._segment = Segment(self.name, index, user_location())
+        if self._plans is not None:
+            self._capture = self._make_capture()
+
+    def add_call(self, call: WarpCall) -> None:
+        """Add a call to the open segment and hold it against discovery."""
+        assert self._segment is not None
+        if self._plans is not None:
+            self._plans[self._segment.index].check_call(len(self._segment.calls), call)
+        self._segment.calls.append(call)
+
+    def abort(self) -> None:
+        """Throw the open segment away, after an error."""
+        self._segment = None
+        capture, self._capture = self._capture, None
+        if capture is not None:
+            capture.abort()
+
+    def close_segment(self, closed_by: str) -> None:
+        """End the open segment: save, run, and put it into the graph.
+
+        Args:
+            closed_by: What ends it.
+        """
+        if self._segment is None:
+            return
+        segment, capture = self._segment, self._capture
+        self._segment = self._capture = None
+        if capture is not None:
+            capture.end()
+        if self._plans is not None:
+            self._plans[segment.index].check_end(len(segment.calls), closed_by)
+        inputs, outputs, carried = self._boundary(segment)
+        archive: ArchiveFiles = ()
+        if capture is not None:
+            archive = capture.save(
+                {port.spec.param_name: port.region.array for port in inputs},
+                {port.spec.param_name: port.region.array for port in outputs},
+            )
+            capture.launch()
+        self._emit(segment.index, inputs, outputs)
+        self.segments.append(
+            SegmentTrace(
+                segment.label,
+                tuple(segment.calls),
+                tuple(port.spec for port in inputs),
+                tuple(port.spec for port in outputs),
+                tuple(_archive_constant(segment, index, each) for index, each in enumerate(carried)),
+                segment.opened_at,
+                closed_by,
+                archive,
+                tuple(content_digest(each.array) for each in carried),
+            )
+        )
+
+    def _boundary(self, segment: Segment) -> tuple[list[_Port], list[_Port], list[Region]]:
+        """Sort the segment's memory into what is fed, what is read and what the archive carries."""
+        inputs: list[_Port] = []
+        outputs: list[_Port] = []
+        carried: list[Region] = []
+        _refuse_overlaps(segment)
+        for region in segment.regions.values():
+            self.recorder.keep_alive(region.array)
+            if self._keep_opaque(segment, region):
+                continue
+            value = self._value_of(segment, region)
+            if value is not None and (value.traced or region.written):
+                inputs.append(self._port(f"in_{len(inputs)}", region, value))
+            elif not region.written:
+                carried.append(region)
+            if region.written:
+                outputs.append(self._port(f"out_{len(outputs)}", region, value))
+        return inputs, outputs, carried
+
+    def _keep_opaque(self, segment: Segment, region: Region) -> bool:
+        """Leave struct arrays inside of the segment; a later use of what it wrote is an error."""
+        try:
+            layout_of(base_array(region.array))
+        except TraceError as error:
+            if any(value.traced for value in self.recorder.memory.overlapping(region.ptr, region.nbytes)):
+                raise
+            if region.written:
+                self._opaque.append((region.ptr, region.nbytes, error))
+            return True
+        return False
+
+    def _value_of(self, segment: Segment, region: Region) -> MemoryValue | None:
+        memory = self.recorder.memory
+        value = memory.find(region.ptr, region.nbytes)
+        if value is None and any(other.traced for other in memory.overlapping(region.ptr, region.nbytes)):
+            raise TraceError(
+                f"Segment '{segment.label}' uses an allocation of {region.nbytes} bytes of which only a part is "
+                f"a traced tensor (opened at {segment.opened_at}); give the traced part an allocation of its own"
+            )
+        if value is None and region.written and not region.born:
+            # What the memory holds before the segment runs belongs to the program: an accumulator that
+            # was zeroed before would otherwise keep the sums of earlier steps.
+            origin = f"contents of a Warp array before segment '{segment.label}'"
+            self.recorder.add_constant(tensor_over(region.array), origin)
+            value = memory.find(region.ptr, region.nbytes)
+        return value
+
+    def _port(self, name: str, region: Region, value: MemoryValue | None) -> _Port:
+        base = base_array(region.array)
+        layout = layout_of(base)
+        if value is None:
+            tensor = tensor_over(region.array)
+            dtype, shape, steps = tensor.dtype, list(tensor.shape), []
+        elif (value.ptr, value.nbytes) == (region.ptr, region.nbytes):
+            dtype, shape, steps = value.tensor.dtype, value.dense_shape, value.dense_steps()
+        else:
+            dtype = value.tensor.dtype
+            first, count = (region.ptr - value.ptr) // dtype.itemsize, region.nbytes // dtype.itemsize
+            shape = [count]
+            steps = [*value.flat_steps(), ViewStep(torch.ops.aten.narrow.default, (0, first, count))]
+        spec = BoundarySpec(
+            name,
+            str(dtype).removeprefix("torch."),
+            tuple(shape),
+            region.nbytes,
+            layout.warp_dtype,
+            layout.warp_shape,
+            layout.component_shape,
+        )
+        return _Port(region, value, spec, steps)
+
+    def _emit(self, index: int, inputs: list[_Port], outputs: list[_Port]) -> None:
+        """Append the segment to the graph; what it wrote is copied into the values that own the memory."""
+        recorder, graph = self.recorder, self.recorder.graph
+        fed = [recorder.apply_steps(_owner(port).node, port.steps) for port in inputs]
+        runner = graph.call_function(warp_segment, (fed, index))
+        for position, port in enumerate(outputs):
+            result: fx.Node = graph.call_function(operator.getitem, (runner, position))
+            if port.value is None:
+                tensor = tensor_over(port.region.array)
+                recorder.add_array_output(tensor, result, f"array made in segment {index} of node '{self.name}'")
+            else:
+                target = recorder.apply_steps(port.value.node, port.steps)
+                graph.call_function(torch.ops.aten.copy_.default, (target, result))
+                recorder.mark_written(port.value)
+
+
+def _owner(port: _Port) -> MemoryValue:
+    assert port.value is not None
+    return port.value
+
+
+def _refuse_overlaps(segment: Segment) -> None:
+    regions = sorted(segment.regions.values(), key=lambda region: region.ptr)
+    for first, second in itertools.pairwise(regions):
+        if second.ptr < first.ptr + first.nbytes:
+            raise TraceError(
+                f"Segment '{segment.label}' (opened at {segment.opened_at}) uses two arrays that share memory but "
+                f"not an allocation: {describe_argument(first.array)} and {describe_argument(second.array)}; make "
+                "both with wp.from_torch() or by slicing one array, or make one a copy with wp.clone()"
+            )
+
+
+def _archive_constant(segment: Segment, index: int, region: Region) -> ConstantSpec:
+    layout = layout_of(base_array(region.array))
+    return ConstantSpec(
+        f"{segment.label}/constant_{index}",
+        f"Warp array of {layout.warp_dtype}{list(layout.warp_shape)} read by the segment",
+        layout.shape,
+        str(layout.dtype).removeprefix("torch."),
+        region.nbytes,
+    )
