@@ -167,7 +167,7 @@ def read_manifest(folder: Path) -> Manifest:
         return _manifest(document)
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, UnicodeDecodeError) as error:
         raise ArtifactError(
-            f"Manifest '{found[0].name}' of artifact '{folder}' is damaged ({_one_line(error)}); export the policy again"
+            f"Manifest '{found[0].name}' of artifact '{folder}' is damaged ({_one_line(error)}); export it again"
         ) from error
 
 

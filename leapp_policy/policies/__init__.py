@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Pieces of policies that appear in many of them."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -27,6 +27,8 @@ class ParityCfg:
 
     rollout: RolloutCfg = field(default_factory=RolloutCfg)
     mode: ParityMode = ParityMode.BOTH
+    open_loop_seeds: tuple[int, ...] = ()
+    """Episodes of the open loop; empty: those of ``rollout``."""
     rtol: float | None = None
     """Relative tolerance of every floating output; None: by dtype (float32: 1e-5)."""
     atol: float | None = None
@@ -60,6 +62,11 @@ class ParityCfg:
                 f"not negative, got {self.control_factor}, {self.return_rtol}, {self.return_atol} and "
                 f"{self.max_success_flips}."
             )
+
+    @property
+    def open_loop_rollout(self) -> RolloutCfg:
+        """How the episodes of the open loop are rolled."""
+        return replace(self.rollout, seeds=self.open_loop_seeds) if self.open_loop_seeds else self.rollout
 
     def tolerance_for(self, name: str, dtype: np.dtype) -> Tolerance:
         """Give the tolerance of one output.

@@ -70,8 +70,9 @@ def open_loop(
     """
     if reference is candidate:
         raise ConfigError("Reference and candidate must be two policies, got one object twice; load it again.")
-    with EnvBatch(make_env, cfg.rollout) as envs:
-        episodes = roll_out(_Pair(reference, candidate), envs, cfg.rollout, on_progress=on_progress)
+    rollout = cfg.open_loop_rollout
+    with EnvBatch(make_env, rollout) as envs:
+        episodes = roll_out(_Pair(reference, candidate), envs, rollout, on_progress=on_progress)
     names = [name for name in episodes[0].outputs if not name.startswith(_CANDIDATE)]
     outputs = tuple(_compare(name, episodes, cfg) for name in names)
     inputs = tuple(input_stats(name, [e.obs[name] for e in episodes]) for name in episodes[0].obs)

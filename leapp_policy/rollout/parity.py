@@ -54,7 +54,7 @@ def check_parity(
     if cfg.mode is not ParityMode.CLOSED_LOOP or not determinism.deterministic:
         opened = _run_open(reference, candidate, make_env, cfg)
     if cfg.mode is not ParityMode.OPEN_LOOP:
-        with _progress(cfg, "closed loop", runs=3 if cfg.control else 2) as advance:
+        with _progress(cfg, "closed loop", len(cfg.rollout.seeds) * (3 if cfg.control else 2)) as advance:
             closed = closed_loop(reference, candidate, make_env, cfg, on_progress=advance)
         if opened is None and not closed.repeatable:
             opened = _run_open(reference, candidate, make_env, cfg)
@@ -75,7 +75,7 @@ def require(result: ParityResult) -> None:
 
 
 def _run_open(reference: StepPolicy, candidate: StepPolicy, make_env: EnvFactory, cfg: ParityCfg) -> OpenLoopResult:
-    with _progress(cfg, "open loop", runs=1) as advance:
+    with _progress(cfg, "open loop", len(cfg.open_loop_rollout.seeds)) as advance:
         return open_loop(reference, candidate, make_env, cfg, on_progress=advance)
 
 
@@ -109,6 +109,7 @@ def _judge(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         subject=subject,
         seeds=tuple(int(seed) for seed in cfg.rollout.seeds),
+        open_loop_seeds=tuple(int(seed) for seed in cfg.open_loop_rollout.seeds),
         max_steps=cfg.rollout.max_steps,
         num_envs=cfg.rollout.num_envs,
         determinism=determinism,
@@ -118,15 +119,15 @@ def _judge(
 
 
 @contextmanager
-def _progress(cfg: ParityCfg, label: str, *, runs: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar for ``runs`` rollouts; silent where nobody watches."""
+def _progress(cfg: ParityCfg, label: str, episodes: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar for a number of episodes; silent where nobody watches."""
     if not (cfg.progress and sys.stderr.isatty()):
         yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    total = runs * cfg.rollout.max_steps * len(cfg.rollout.seeds) // cfg.rollout.num_envs
+    total = episodes * cfg.rollout.max_steps // cfg.rollout.num_envs
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda steps: bar.advance(task, steps)

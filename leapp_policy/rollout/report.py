@@ -145,7 +145,7 @@ def _sentence(result: ParityResult) -> str:
 def _figures(result: ParityResult) -> str:
     cards = []
     if result.open_loop:
-        steps, episodes = count(result.open_loop.steps), count(len(result.seeds))
+        steps, episodes = count(result.open_loop.steps), count(len(result.open_loop_seeds))
         cards.append(("Largest open-loop error", number(result.open_loop.max_abs), "absolute, all outputs"))
         cards.append(("Compared steps", steps, f"in {episodes} episodes"))
     closed = result.closed_loop
@@ -163,6 +163,8 @@ def _figures(result: ParityResult) -> str:
 def _subject(result: ParityResult) -> str:
     subject = result.subject
     seeds = seed_list(result.seeds)
+    if result.open_loop and result.closed_loop and result.open_loop_seeds != result.seeds:
+        seeds = f"open loop {seed_list(result.open_loop_seeds)}; closed loop {seeds}"
     versions = ", ".join(f"{name} {version}" for name, version in subject.versions.items())
     determinism = "yes" if result.determinism.deterministic else "no"
     short = [

@@ -196,6 +196,7 @@ class ParityResult:
     """UTC, ISO 8601."""
     subject: ParitySubject
     seeds: tuple[int, ...]
+    open_loop_seeds: tuple[int, ...]
     max_steps: int
     num_envs: int
     determinism: DeterminismReport
@@ -225,6 +226,7 @@ class ParityResult:
             "subject": asdict(self.subject),
             "rollout": {
                 "seeds": list(self.seeds),
+                "open_loop_seeds": list(self.open_loop_seeds),
                 "max_steps": self.max_steps,
                 "num_envs": self.num_envs,
             },

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scripts do with their configuration: export a policy, prove it, time it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from leapp_policy import pipeline
+from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
+from leapp_policy.deploy.onnx_session import open_onnx_session
+from leapp_policy.deploy.policy_runner import PolicyRunner, load
+from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
+from leapp_policy.errors import ConfigError
+from leapp_policy.export.artifact import Artifact, system_information, write_json
+from leapp_policy.export.manifest import file_digest
+from leapp_policy.export.onnx import BackendOnnx
+from leapp_policy.overhead import operator_overhead
+from leapp_policy.rollout.config import ParityCfg
+from leapp_policy.rollout.parity import check_parity
+from leapp_policy.rollout.report import write_html
+from leapp_policy.rollout.report import write_json as write_parity_json
+from leapp_policy.rollout.result import ParityResult, ParitySubject
+from leapp_policy.rollout.runner import RolloutCfg
+
+if TYPE_CHECKING:
+    import gymnasium
+
+_ROUNDS = 40
+
+
+class EagerPolicy:
+    """The original policy behind the interface of the exported one."""
+
+    def __init__(self, policy: Any) -> None:
+        """Wrap a policy.
+
+        Args:
+            policy: Has ``step(dict of tensors) -> dict of tensors``, and ``reset(rows)`` if it keeps state.
+        """
+        self._policy = policy
+
+    def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run one control step.
+
+        Args:
+            obs: Raw signals by name, batch first.
+        """
+        with torch.no_grad():
+            outputs = self._policy.step({name: torch.from_numpy(value) for name, value in obs.items()})
+        return {name: tensor.numpy().copy() for name, tensor in outputs.items()}
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """Begin new episodes.
+
+        Args:
+            rows: Which; None for all.
+        """
+        if hasattr(self._policy, "reset"):
+            self._policy.reset(rows)
+
+
+def export_policy(cfg: ExportCfg) -> Artifact:
+    """Export the policy that a configuration names.
+
+    Args:
+        cfg: The configuration.
+
+    Raises:
+        ConfigError: A factory or a task does not exist.
+        LeappPolicyError: As ``leapp_policy.export``.
+    """
+    policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
+    example = example_observation(cfg.task, cfg.num_envs)
+    return pipeline.export(
+        policy.step,
+        {name: torch.from_numpy(value) for name, value in example.items()},
+        name=cfg.name,
+        out_dir=cfg.out_dir,
+        backend=BackendOnnx(runtime=cfg.backend.runtime, opset=cfg.backend.opset),
+        layout=cfg.layout.name,
+        device=cfg.device.name,
+        march=cfg.device.march or None,
+        rate_hz=cfg.task.rate_hz,
+        info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
+    )
+
+
+def make_policy(cfg: PolicyCfg, num_envs: int, device: str) -> Any:
+    """Make the original policy.
+
+    Args:
+        cfg: Its factory.
+        num_envs: Batch size.
+        device: Device of torch and Warp.
+
+    Raises:
+        ConfigError: The factory does not exist.
+    """
+    return _resolve(cfg.factory)(num_envs=num_envs, device=device, **cfg.kwargs)
+
+
+def _resolve(path: str) -> Callable[..., Any]:
+    """Import a dotted path: a module, then attributes."""
+    parts = path.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:count])
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if not error.name or not module.startswith(error.name):
+                raise ConfigError(f"Policy factory '{path}' needs module '{error.name}', which is missing") from error
+            continue
+        try:
+            for name in parts[count:]:
+                found = getattr(found, name)
+        except AttributeError as error:
+            raise ConfigError(f"Policy factory '{path}' does not exist: {error}") from error
+        return found
+    raise ConfigError(f"Policy factory must be a dotted path to a callable, got '{path}', which cannot be imported")
+
+
+def make_env(cfg: TaskCfg) -> gymnasium.Env[Any, Any]:
+    """Make the task's environment.
+
+    Args:
+        cfg: The task.
+
+    Raises:
+        ConfigError: The module or the environment does not exist.
+    """
+    import gymnasium
+
+    try:
+        importlib.import_module(cfg.module)
+        return gymnasium.make(cfg.env_id, **cfg.env_kwargs)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Task '{cfg.env_id}' needs module '{error.name}', which is missing; install leapp-policy[tasks]"
+        ) from error
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"Task '{cfg.env_id}' cannot be made: {error}") from error
+
+
+def example_observation(cfg: TaskCfg, num_envs: int) -> dict[str, np.ndarray]:
+    """Return the first observations of ``num_envs`` episodes, batch first.
+
+    Args:
+        cfg: The task.
+        num_envs: Batch size.
+    """
+    env = make_env(cfg)
+    rows = [env.reset(seed=seed)[0] for seed in range(num_envs)]
+    env.close()
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def run_parity(cfg: ParityScriptCfg) -> ParityResult:
+    """Compare an artifact with the original and write ``parity.json`` and ``parity.html`` into it.
+
+    Args:
+        cfg: The configuration.
+
+    Raises:
+        ArtifactError: The artifact cannot be opened.
+        ConfigError: The policy or the task does not exist.
+    """
+    folder = Path(cfg.artifact)
+    runner = load(folder, optimization=cfg.parity.optimization)
+    num_envs = batch_size(runner)
+    reference = EagerPolicy(make_policy(cfg.policy, num_envs, runner.manifest.device))
+    task = replace(cfg.task, env_kwargs={**cfg.task.env_kwargs, "max_episode_steps": cfg.parity.steps})
+    rollout = RolloutCfg(
+        seeds=tuple(range(cfg.parity.episodes or cfg.parity.seeds)),
+        max_steps=cfg.parity.steps,
+        num_envs=num_envs,
+        action_key=cfg.task.action,
+        success_key=cfg.task.success_key,
+    )
+    compared = ParityCfg(
+        rollout=rollout,
+        mode=cfg.parity.mode,
+        open_loop_seeds=tuple(range(cfg.parity.seeds)),
+        rtol=cfg.parity.rtol,
+        atol=cfg.parity.atol,
+    )
+    result = check_parity(reference, runner, lambda: make_env(task), compared, subject=_subject(folder, runner, cfg))
+    write_parity_json(result, folder / "parity.json")
+    write_html(result, folder / "parity.html")
+    return result
+
+
+def batch_size(runner: PolicyRunner) -> int:
+    """Return the batch size that an artifact was exported for.
+
+    Args:
+        runner: The artifact.
+    """
+    return int(next(iter(runner.inputs.values())).shape[0])
+
+
+def _subject(folder: Path, runner: PolicyRunner, cfg: ParityScriptCfg) -> ParitySubject:
+    system = system_information()
+    return ParitySubject(
+        artifact=runner.manifest.name,
+        digest=" ".join(file_digest(folder / entry.path) for entry in runner.manifest.models),
+        reference=f"{cfg.policy.factory}, eager torch and Warp",
+        runtime="ONNX Runtime, CPUExecutionProvider",
+        optimization_level=cfg.parity.optimization,
+        device=runner.manifest.device,
+        environment=cfg.task.env_id,
+        versions={
+            "onnxruntime": metadata.version("onnxruntime"),
+            "torch": system["torch version"],
+            "warp": system["warp version"],
+        },
+    )
+
+
+def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
+    """Time an artifact against the original and write ``bench.json`` and ``bench.md`` into it.
+
+    Every variant runs in every round of one process, in shuffled order, on one thread.
+
+    Args:
+        cfg: The configuration.
+
+    Returns:
+        What ``bench.json`` holds.
+
+    Raises:
+        ArtifactError: The artifact cannot be opened.
+        ConfigError: The policy or the task does not exist.
+    """
+    torch.set_num_threads(1)
+    folder = Path(cfg.artifact)
+    runner = load(folder)
+    num_envs = batch_size(runner)
+    obs = example_observation(cfg.task, num_envs)
+    stats = _measure_variants(cfg, folder, runner, obs)
+    rate = cfg.rate_hz or cfg.task.rate_hz
+    paced = measure(lambda: runner.step(obs), seconds=max(1.0, cfg.seconds / 4.0), rate_hz=rate)
+    overhead = operator_overhead()
+    report = {
+        "schema": 1,
+        "artifact": runner.manifest.name,
+        "num_envs": num_envs,
+        "threads": 1,
+        "system": system_information() | {"onnxruntime version": metadata.version("onnxruntime")},
+        "variants": {name: each.to_dict() for name, each in stats.items()},
+        "paced": paced.to_dict(),
+        "speedup": ratio(stats["eager"], stats["onnx"]),
+        "operator_overhead_us": overhead,
+    }
+    write_json(folder / "bench.json", report)
+    (folder / "bench.md").write_text(_bench_page(report, stats, paced, rate))
+    return report
+
+
+def _measure_variants(
+    cfg: BenchScriptCfg, folder: Path, runner: PolicyRunner, obs: dict[str, np.ndarray]
+) -> dict[str, LatencyStats]:
+    policy = make_policy(cfg.policy, batch_size(runner), runner.manifest.device)
+    tensors = {name: torch.from_numpy(value) for name, value in obs.items()}
+
+    def eager() -> None:
+        with torch.no_grad():
+            policy.step(tensors)
+
+    variants: dict[str, Callable[[], object]] = {"eager": eager}
+    if len(runner.manifest.models) == 1:
+        session = open_onnx_session(folder / runner.manifest.models[0].path)
+        names = [each.name for each in session.get_outputs()]
+        variants["onnx"] = lambda: session.run(names, obs)
+        variants["onnx, checked by PolicyRunner"] = lambda: runner.step(obs)
+    else:
+        variants["onnx"] = lambda: runner.step(obs)
+    # The slow variant sets the length of a round; a short trial tells how many iterations fit.
+    trial = measure(eager, iterations=100)
+    each = max(10, int(cfg.seconds * 1e6 / _ROUNDS / (trial.mean_us * 1.5)))
+    return measure_interleaved(variants, rounds=_ROUNDS, iterations_per_round=each, seed=cfg.seed)
+
+
+def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced: LatencyStats, rate: float) -> str:
+    lines = [
+        f"# Latency of {report['artifact']}, batch {report['num_envs']}, one thread",
+        "",
+        latency_table(stats, baseline="eager"),
+        f"One segment costs {report['operator_overhead_us']:.1f} us of the operator's own (an empty segment in ONNX "
+        "Runtime, less an Identity of the same tensor).",
+        "",
+        f"Paced at {rate:g} Hz:",
+        "",
+        latency_table({"onnx, checked by PolicyRunner": paced}),
+    ]
+    return "\n".join(lines)
