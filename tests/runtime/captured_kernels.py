@@ -59,7 +59,7 @@ def two_module_segment() -> CapturedSegment:
     y = wp.zeros(7, dtype=float, device="cpu")
     z = wp.zeros(7, dtype=float, device="cpu")
     for module in (FIRST, SECOND):
-        module.load("cpu")
+        module.load("cpu", block_dim=1)
 
     def launches() -> None:
         wp.launch(scale, dim=7, inputs=[x], outputs=[y], device="cpu")
@@ -75,7 +75,7 @@ def mixed_segment() -> CapturedSegment:
     b = wp.zeros(5, dtype=wp.uint8, device="cpu")
     total = wp.zeros(5, dtype=wp.float64, device="cpu")
     count = wp.zeros(5, dtype=wp.int32, device="cpu")
-    FIRST.load("cpu")
+    FIRST.load("cpu", block_dim=1)
 
     def launches() -> None:
         wp.launch(mixed, dim=5, inputs=[a, n, b], outputs=[total, count], device="cpu")
@@ -93,3 +93,16 @@ def tile_segment() -> CapturedSegment:
         wp.launch_tiled(tile_sum, dim=[4], inputs=[x], outputs=[y], block_dim=8, device="cpu")
 
     return capture_segment(launches, {"x": x}, {"y": y}, name="tile/0")
+
+
+def empty_segment() -> CapturedSegment:
+    """One pair of arrays without elements beside a pair of three."""
+    empty, out_empty = (wp.zeros(0, dtype=float, device="cpu") for _ in range(2))
+    a, out = (wp.zeros(3, dtype=float, device="cpu") for _ in range(2))
+    FIRST.load("cpu", block_dim=1)
+
+    def launches() -> None:
+        wp.launch(scale, dim=0, inputs=[empty], outputs=[out_empty], device="cpu")
+        wp.launch(scale, dim=3, inputs=[a], outputs=[out], device="cpu")
+
+    return capture_segment(launches, {"empty": empty, "a": a}, {"out_empty": out_empty, "out": out}, name="empty/0")

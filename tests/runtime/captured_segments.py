@@ -16,23 +16,11 @@ import numpy as np
 import warp as wp
 from onnx import TensorProto, helper, numpy_helper
 
+# What x86-64-v3 adds to the base architecture, in LLVM's names.
 X86_64_V3 = [
-    "avx",
-    "avx2",
-    "bmi",
-    "bmi2",
-    "f16c",
-    "fma",
-    "lzcnt",
-    "movbe",
-    "popcnt",
-    "sse3",
-    "sse4.1",
-    "sse4.2",
-    "ssse3",
-    "cx16",
-    "sahf",
-]  # what -march=x86-64-v3 adds to the base architecture
+    *("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt"),
+    *("sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
+]
 
 ONNX_TYPES = {
     "float16": TensorProto.FLOAT16,

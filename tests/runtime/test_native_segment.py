@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C interface through ctypes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import captured_kernels
+import numpy as np
+import pytest
+import torch
+import warp as wp
+from captured_segments import CapturedSegment, onnx_model
+
+from leapp_policy.deploy.library import runtime_library
+from leapp_policy.deploy.native_segment import NativeSegment, SegmentRunError
+from leapp_policy.errors import ContractError
+
+
+def test_runs_and_describes(two_modules: CapturedSegment) -> None:
+    """The audit and the tools build on this class."""
+    (x,) = two_modules.random_inputs(0)
+    with NativeSegment(two_modules.bundle, two_modules.json) as segment:
+        y, z = segment.run([x])
+        np.testing.assert_allclose(z, (2.0 * x + 1.0) ** 2, rtol=1e-6)
+        np.testing.assert_allclose(y, 2.0 * x + 1.0, rtol=1e-6)
+        description = segment.describe()
+    assert description["segment"] == "arm/0"
+    assert description["inputs"] == [{"name": "in_0", "dtype": "float32", "shape": [7], "num_bytes": 28, "mask": True}]
+    assert [spec["name"] for spec in description["outputs"]] == ["out_0", "out_1"]
+    assert (description["kernels"], description["modules"]) == (2, 2)
+    assert description["warp"]["version"] == wp.config.version
+    assert description["recorded"]["cpu"]["march"] == "x86-64-v3"
+
+
+def test_strided_inputs_are_made_dense(two_modules: CapturedSegment) -> None:
+    """Every second element of a buffer would be read as its first half."""
+    x = np.arange(14, dtype=np.float32)[::2]
+    with NativeSegment(two_modules.bundle, two_modules.json) as segment:
+        np.testing.assert_allclose(segment.run([x])[0], 2.0 * x + 1.0)
+
+
+def test_torch_buffers_by_address(mixed: CapturedSegment) -> None:
+    """The torch adapter passes addresses; a copy through NumPy would cost what the runtime saves."""
+    a, n, b = (torch.from_numpy(array) for array in mixed.random_inputs(1))
+    total, count = torch.empty(5, dtype=torch.float64), torch.empty(5, dtype=torch.int32)
+    with NativeSegment(mixed.bundle, mixed.json) as segment:
+        segment.run_into([t.data_ptr() for t in (a, n, b)], [total.data_ptr(), count.data_ptr()])
+    torch.testing.assert_close(total, 3.0 * a + n)
+    assert count.tolist() == (n - b).tolist()
+
+
+def test_wrong_arguments(two_modules: CapturedSegment) -> None:
+    """A short or missing buffer would be read past its end."""
+    with NativeSegment(two_modules.bundle, two_modules.json) as segment:
+        with pytest.raises(ContractError, match="takes 1 inputs, got 2"):
+            segment.run([np.zeros(7, np.float32)] * 2)
+        with pytest.raises(ContractError, match=r"'in_0' must be float32 \[7\], got float64 \[7\]"):
+            segment.run([np.zeros(7)])
+        with pytest.raises(ContractError, match=r"must be float32 \[7\], got float32 \[1, 7\]"):
+            segment.run([np.zeros((1, 7), np.float32)])
+        with pytest.raises(ContractError, match="takes 1 input and 2 output addresses, got 1 and 1"):
+            segment.run_into([1], [1])
+        with pytest.raises(ContractError, match=r"input 0 \('in_0'\) must have 28 bytes, got a null pointer"):
+            segment.run_into([0], [0, 0])
+
+
+def test_closed_segment(two_modules: CapturedSegment) -> None:
+    """A freed handle would be used."""
+    segment = NativeSegment(two_modules.bundle, two_modules.json)
+    segment.close()
+    segment.close()
+    with pytest.raises(SegmentRunError, match="'arm/0' is closed"):
+        segment.run([np.zeros(7, np.float32)])
+
+
+def test_open_capture_is_refused(two_modules: CapturedSegment) -> None:
+    """Inside a capture Warp would record the replay's launches and return stale outputs."""
+    with NativeSegment(two_modules.bundle, two_modules.json) as segment:
+        wp.capture_begin(device="cpu")
+        try:
+            with pytest.raises(SegmentRunError, match="while a Warp CPU capture is open on this thread"):
+                segment.run([np.zeros(7, np.float32)])
+        finally:
+            wp.capture_end(device="cpu")
+        np.testing.assert_array_equal(segment.run([np.zeros(7, np.float32)])[0], np.ones(7, np.float32))
+
+
+def test_open_and_close_in_threads(two_modules: CapturedSegment) -> None:
+    """Loading and unloading at once would race in Warp's JIT."""
+
+    def work(seed: int) -> bool:
+        (x,) = two_modules.random_inputs(seed)
+        with NativeSegment(two_modules.bundle, two_modules.json) as segment:
+            return bool(np.allclose(segment.run([x])[0], 2.0 * x + 1.0))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+def test_python_warp_still_works(two_modules: CapturedSegment) -> None:
+    """The runtime shares Warp's libraries with Python and must leave them as they were."""
+    with NativeSegment(two_modules.bundle, two_modules.json) as segment:
+        segment.run(two_modules.random_inputs(0))
+    x = wp.array(np.arange(4, dtype=np.float32), device="cpu")
+    y = wp.zeros(4, dtype=float, device="cpu")
+    wp.launch(captured_kernels.scale, dim=4, inputs=[x], outputs=[y], device="cpu")
+    np.testing.assert_array_equal(y.numpy(), [1.0, 3.0, 5.0, 7.0])
+
+
+OPEN = """
+import sys
+from leapp_policy.deploy.native_segment import NativeSegment
+try:
+    NativeSegment(open(sys.argv[1], "rb").read(), open(sys.argv[2]).read())
+except Exception as e:
+    print(type(e).__name__, e)
+print("torch" in sys.modules, "warp" in sys.modules)
+"""
+
+SESSION = """
+import sys, onnxruntime as ort
+options = ort.SessionOptions()
+options.register_custom_ops_library(sys.argv[2])
+try:
+    ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+except Exception as e:
+    print(e)
+"""
+
+
+def run_in(folder: Path, code: str, arguments: list[str]) -> str:
+    """Run ``code`` where Warp is looked for in ``folder``."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin", "LEAPP_POLICY_WARP_LIBRARY_DIR": str(folder)},
+    )
+    return done.stdout
+
+
+def test_missing_warp(two_modules: CapturedSegment, library: str, tmp_path: Path) -> None:
+    """The user would see 'cannot open shared object file' of a file that nobody named (K9)."""
+    (tmp_path / "b").write_bytes(two_modules.bundle)
+    (tmp_path / "m").write_text(two_modules.json)
+    text = run_in(tmp_path, OPEN, [str(tmp_path / "b"), str(tmp_path / "m")])
+    assert text.startswith("RuntimeLibraryError Warp's library 'warp.so' was not found; looked at ")
+    assert f"'{tmp_path / 'warp.so'}' (LEAPP_POLICY_WARP_LIBRARY_DIR)" in text
+    assert "set LEAPP_POLICY_WARP_LIBRARY_DIR to the folder 'warp/bin'" in text
+    assert text.splitlines()[-1] == "False False"
+
+    model = tmp_path / "segment.onnx"
+    model.write_bytes(onnx_model(two_modules))
+    assert f"'{tmp_path / 'warp.so'}'" in run_in(tmp_path, SESSION, [str(model), library])
+
+
+def test_broken_warp(two_modules: CapturedSegment, tmp_path: Path) -> None:
+    """A library that is there but does not load must say why, in the loader's words (K9)."""
+    (tmp_path / "b").write_bytes(two_modules.bundle)
+    (tmp_path / "m").write_text(two_modules.json)
+    (tmp_path / "warp.so").write_bytes(b"no library")
+    text = run_in(tmp_path, OPEN, [str(tmp_path / "b"), str(tmp_path / "m")])
+    assert f"Warp's library '{tmp_path / 'warp.so'}' could not be loaded (" in text
+    assert "file too short" in text or "invalid ELF header" in text
+    (tmp_path / "warp.so").unlink()
+    (tmp_path / "warp.so").symlink_to(runtime_library())
+    text = run_in(tmp_path, OPEN, [str(tmp_path / "b"), str(tmp_path / "m")])
+    assert "has no function 'wp_version'" in text
+    assert "needs warp-lang 1.19" in text
