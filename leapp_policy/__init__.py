@@ -31,7 +31,19 @@ _HOME = {
     "stop": "leapp_policy.pipeline",
 }
 
-__all__ = [*_HOME, "annotate"]
+__all__ = [
+    "Artifact",
+    "Layout",
+    "PolicyRunner",
+    "TensorSemantics",
+    "TraceSession",
+    "annotate",
+    "compile_graph",
+    "export",
+    "load",
+    "start",
+    "stop",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,12 +20,12 @@ _WIDTH = 8
 
 
 @wp.kernel
-def _copy_one(source: wp.array(dtype=wp.float32), target: wp.array(dtype=wp.float32)):
-    target[0] = source[0]
+def _copy_one(source: wp.array[wp.float32], target: wp.array[wp.float32]):
+    target[0] = source[0]  # pyright: ignore[reportIndexIssue]
 
 
 def _step(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    target = wp.empty(_WIDTH, dtype=wp.float32, device="cpu")
+    target = wp.empty(_WIDTH, dtype=float, device="cpu")
     wp.launch(_copy_one, dim=1, inputs=[wp.from_torch(inputs["x"])], outputs=[target], device="cpu")
     return {"y": wp.to_torch(target)}
 

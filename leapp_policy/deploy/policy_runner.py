@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class PolicyRunner:
         self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
         self.inputs = self._open_inputs()
         self.outputs = self._open_outputs()
+        self._expected = {name: (spec, np.dtype(spec.dtype)) for name, spec in self.inputs.items()}
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one control step.
@@ -90,8 +92,13 @@ class PolicyRunner:
                 + (f", unknown {extra}" if extra else "")
                 + "; pass exactly these"
             )
-        for name, spec in self.inputs.items():
-            _check_signal(name, obs[name], spec)
+        for name, (spec, dtype) in self._expected.items():
+            value = obs[name]
+            # One comparison of each for the loop; the sentence is made only where it is needed.
+            if getattr(value, "shape", None) != spec.shape or getattr(value, "dtype", None) != dtype:
+                raise ContractError(_mismatch(name, value, spec))
+            if dtype.kind == "f" and not math.isfinite(value.sum()) and np.isnan(value).any():
+                raise ContractError(f"Input '{name}' must not have NaN; check the sensor before step()")
 
     def _open_inputs(self) -> dict[str, TensorSpec]:
         found: dict[str, TensorSpec] = {}
@@ -176,18 +183,15 @@ def _checked_model(folder: Path, entry: ModelEntry) -> Path:
     return path
 
 
-def _check_signal(name: str, value: Any, spec: TensorSpec) -> None:
-    got_shape, got_dtype = getattr(value, "shape", None), str(getattr(value, "dtype", type(value).__name__))
-    if got_shape != spec.shape or got_dtype != spec.dtype:
-        shape = list(got_shape) if got_shape is not None else "no shape"
-        hint = (
-            "; the batch size is fixed at export: export again with the batch that you need"
-            if _only_batch(got_shape, spec.shape)
-            else "; convert it before step()"
-        )
-        raise ContractError(f"Input '{name}' must be {spec.dtype} {list(spec.shape)}, got {got_dtype} {shape}{hint}")
-    if value.dtype.kind == "f" and np.isnan(value).any():
-        raise ContractError(f"Input '{name}' must be finite, got NaN; check the sensor before step()")
+def _mismatch(name: str, value: Any, spec: TensorSpec) -> str:
+    shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", type(value).__name__))
+    got = f"{dtype} {list(shape) if shape is not None else 'no shape'}"
+    remedy = (
+        "the batch size is fixed at export, export again with the batch that you need (num_envs=…)"
+        if _only_batch(shape, spec.shape)
+        else "convert it before step()"
+    )
+    return f"Input '{name}' must be {spec.dtype} {list(spec.shape)}, got {got}; {remedy}"
 
 
 def _only_batch(got: Any, expected: tuple[int, ...]) -> bool:

@@ -30,7 +30,10 @@ class ModelFile:
 class Backend(Protocol):
     """Writes models of one format."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name of the format."""
+        ...
 
     def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
         """Write the model of a node into a folder.

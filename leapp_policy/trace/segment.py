@@ -11,7 +11,7 @@ import warp as wp
 
 from leapp_policy.errors import SegmentMismatchError
 from leapp_policy.trace.location import Location
-from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, base_extent
+from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, base_extent, struct_type
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,10 @@ def describe_argument(value: Any) -> str:
         return f"indexed {_dtype_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, (list, tuple)) and not hasattr(value, "_wp_scalar_type_"):
         return "[" + ", ".join(describe_argument(item) for item in value) + "]"
-    if hasattr(value, "_cls") and hasattr(value._cls, "vars"):
-        fields = (f"{name}={describe_argument(getattr(value, name))}" for name in value._cls.vars)
-        return f"{value._cls.key}({', '.join(fields)})"
+    struct = struct_type(value)
+    if struct is not None:
+        fields = (f"{name}={describe_argument(getattr(value, name))}" for name in struct.vars)
+        return f"{struct.key}({', '.join(fields)})"
     if callable(value) and hasattr(value, "__name__"):
         return value.__name__
     return repr(value)

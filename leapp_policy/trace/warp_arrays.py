@@ -153,9 +153,19 @@ def arrays_in(value: Any) -> Iterator[Any]:
             yield from arrays_in(item)
     elif isinstance(value, dict):
         yield from arrays_in(list(value.values()))
-    elif hasattr(value, "_cls") and hasattr(value._cls, "vars"):
-        for field in value._cls.vars:
+    elif (struct := struct_type(value)) is not None:
+        for field in struct.vars:
             yield from arrays_in(getattr(value, field))
+
+
+def struct_type(value: Any) -> Any:
+    """Return the ``@wp.struct`` type of an instance, None for any other value.
+
+    Args:
+        value: An argument of a Warp call.
+    """
+    struct = getattr(value, "_cls", None)
+    return struct if hasattr(struct, "vars") and hasattr(struct, "key") else None
 
 
 class WriteSets:
@@ -199,7 +209,8 @@ class WriteSets:
     def _analyse(self, module: Any) -> None:
         """Generate the code of a module once with access tracking on, which leaves its binaries alone."""
         tracking = {"output_arch": None, "verify_autograd_array_access": True}
-        wp._src.context.ModuleBuilder(module, module.resolve_options(wp.config) | tracking)
+        context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
+        context.ModuleBuilder(module, module.resolve_options(wp.config) | tracking)
         for kernel in module._get_live_kernels():
             for each in (kernel, *kernel.overloads.values()):
                 flags = [bool(argument.is_write) for argument in each.adj.args]
