@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import warp as wp
 
 from leapp_policy import pipeline
 from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
@@ -65,6 +66,11 @@ class EagerPolicy:
         """
         if hasattr(self._policy, "reset"):
             self._policy.reset(rows)
+
+
+def quiet_warp() -> None:
+    """Keep Warp's notes on devices and loaded modules out of a script's output; warnings stay."""
+    wp.config.log_level = wp.LOG_WARNING
 
 
 def export_policy(cfg: ExportCfg) -> Artifact:

@@ -25,7 +25,7 @@ def _copy_one(source: wp.array[wp.float32], target: wp.array[wp.float32]):
 
 
 def _step(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    target = wp.empty(_WIDTH, dtype=float, device="cpu")
+    target = wp.zeros(_WIDTH, dtype=float, device="cpu")
     wp.launch(_copy_one, dim=1, inputs=[wp.from_torch(inputs["x"])], outputs=[target], device="cpu")
     return {"y": wp.to_torch(target)}
 

@@ -4,12 +4,13 @@
 import sys
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from leapp_policy.config import to_config
 from leapp_policy.errors import LeappPolicyError
 
 try:
-    from leapp_policy.tasks.arm_reach.train import train  # pyright: ignore[reportMissingImports]
+    from leapp_policy.tasks.arm_reach.train import TrainCfg, train  # pyright: ignore[reportMissingImports]
 except ImportError as e:
     sys.exit(f"Training needs '{e.name}', which is not installed; install leapp-policy[train].")
 
@@ -18,7 +19,7 @@ except ImportError as e:
 def main(raw: DictConfig) -> None:
     """Train and report."""
     try:
-        train(OmegaConf.to_object(raw))  # pyright: ignore[reportArgumentType]
+        train(to_config(raw, TrainCfg))
     except LeappPolicyError as e:
         sys.exit(str(e))
     except KeyboardInterrupt:

@@ -76,9 +76,9 @@ class BackendOnnx:
         return min(newest_ir, 10)
 
     def _convert(self, graph: NodeGraph) -> onnx.ModelProto:
-        program = graph.program.run_decompositions({warp_runner(): _symbolic_runner})
         try:
             with _quiet():
+                program = graph.program.run_decompositions({warp_runner(): _symbolic_runner})
                 converted = torch.onnx.export(
                     program,
                     (),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -152,7 +153,8 @@ def _graph_module(traced: NodePass, segments: list[SegmentSpec], bundles: list[b
 
 def _functional(module: fx.GraphModule, inputs: tuple[Tensor, ...], name: str) -> ExportedProgram:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.export.export(module, inputs, strict=False).run_decompositions({})
     except Exception as error:
         raise ExportError(f"Node '{name}' could not be made functional by torch.export: {error}") from error
