@@ -15,7 +15,7 @@ from . import ENV_ID, EPISODE_STEPS
 from .env import stack_observations
 from .policy import ArmReachPolicy
 
-FIRST_FRESH_SEED = 1_000_000
+FIRST_FRESH_SEED = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def evaluate(policy: ArmReachPolicy, num_episodes: int, *, first_seed: int = FIR
     Args:
         policy: Its batch size is the number of episodes that run side by side.
         num_episodes: A multiple of that batch size.
-        first_seed: Seed of the first episode; each further one has the next seed. Training uses seeds far
-            below the default.
+        first_seed: Seed of the first episode; each further one has the next seed. Training uses seeds
+            below the default only.
 
     Raises:
         ConfigError: ``num_episodes`` is not a multiple of the policy's batch size.

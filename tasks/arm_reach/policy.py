@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 import warp as wp
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from leapp_policy import annotate
@@ -157,7 +158,12 @@ class ArmReachPolicy(nn.Module):
             "cfg": json.dumps(asdict(self.cfg)),
             "training": json.dumps(dict(training or {})),
         }
-        save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, path, metadata)
+        tensors = {name: value.contiguous().cpu() for name, value in self.state_dict().items()}
+        path = Path(path)
+        draft = path.with_name(path.name + ".part")
+        draft.write_bytes(serialize(tensors, metadata))
+        # Readers map the file into memory: it must never change under them.
+        os.replace(draft, path)
 
     @torch.no_grad()
     def step(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -25,13 +25,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 from leapp_policy.errors import ConfigError
 from leapp_policy.policies.normalizer import EmpiricalNormalizer
 
-from .evaluate import Evaluation, evaluate
+from .evaluate import FIRST_FRESH_SEED, Evaluation, evaluate
 from .policy import NUM_FEATURES, ArmReachPolicy, ArmReachPolicyCfg, make_network
 from .report import write_card, write_curve
 from .vec_env import TwistVecEnv
 
 _LOG = logging.getLogger(__name__)
 _EVAL_BATCH = 20
+_SEEDS_PER_RUN = 100_000
+_SEEDS_PER_ROUND = 1_000
 
 
 @dataclass
@@ -92,8 +94,13 @@ class TrainCfg:
             raise ConfigError(
                 f"Training 'eval_episodes' must be a multiple of {_EVAL_BATCH}, got {self.eval_episodes}."
             )
-        if self.num_rounds < 1:
-            raise ConfigError(f"Training 'num_rounds' must be at least 1, got {self.num_rounds}.")
+        # The seeds of all rounds and of the fresh episodes must not meet.
+        if not 1 <= self.num_rounds <= _SEEDS_PER_RUN // _SEEDS_PER_ROUND - 1:
+            raise ConfigError(f"Training 'num_rounds' must be 1 to 99, got {self.num_rounds}.")
+        if not 0 <= self.seed < FIRST_FRESH_SEED // _SEEDS_PER_RUN:
+            raise ConfigError(f"Training 'seed' must be 0 to 9999, got {self.seed}.")
+        if self.num_envs > _SEEDS_PER_ROUND:
+            raise ConfigError(f"Training 'num_envs' must be at most 1000, got {self.num_envs}.")
 
 
 ConfigStore.instance().store(group="schema", name="train", node=TrainCfg)
@@ -157,7 +164,7 @@ class _Run:
         """Collect and learn for one round, then measure the deployed step."""
         begin = time.monotonic()
         cfg, done = self.cfg, self.rounds_done
-        seed = cfg.seed * 100_000 + done * 100
+        seed = cfg.seed * _SEEDS_PER_RUN + done * _SEEDS_PER_ROUND
         set_random_seed(seed)
         self._norm.seed(seed)
         rate = cfg.learning_rate * (1.0 - 0.9 * done / max(cfg.num_rounds - 1, 1))
@@ -166,7 +173,9 @@ class _Run:
         self._model._last_obs = None  # makes learn() reset the environments
         self._model.learn(cfg.round_steps, reset_num_timesteps=False)
         self.rounds_done += 1
-        result = evaluate(self.deployed(_EVAL_BATCH), 2 * _EVAL_BATCH, first_seed=cfg.seed * 100_000 + 90_000)
+        # The last block of this run's seeds, which no round has.
+        held_out = (cfg.seed + 1) * _SEEDS_PER_RUN - _SEEDS_PER_ROUND
+        result = evaluate(self.deployed(_EVAL_BATCH), 2 * _EVAL_BATCH, first_seed=held_out)
         self.wall_time += time.monotonic() - begin
         point = {
             "steps": self._model.num_timesteps,

@@ -148,6 +148,25 @@ def test_steps_reach_a_target(chain, arm, joint_pos):
     assert np.median(sizes[-1]) < 1e-4
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not wp.is_cuda_available(), reason="no CUDA device")
+def test_cuda_matches_cpu(chain, joint_pos):
+    """Fails when the kernels give other results on a GPU."""
+    twist = np.random.default_rng(5).normal(size=(NUM_CONFIGS, 6))
+    results = []
+    for device in ("cpu", "cuda:0"):
+        kinematics = ArmKinematics(chain, NUM_CONFIGS, device, damping=DAMPING)
+        q = wp.array(joint_pos, dtype=wp.float32, device=device)
+        v = wp.array(twist.astype(np.float32), dtype=wp.spatial_vector, device=device)
+        moved = kinematics.step(q, v, in_tool_axes=True).numpy()
+        error = kinematics.compute_error(
+            wp.array(kinematics.tool_frame.numpy()[::-1].copy(), dtype=wp.transform, device=device)
+        )
+        results.append((kinematics.tool_frame.numpy(), kinematics.jacobian.numpy(), moved, error.numpy()))
+    for on_cpu, on_gpu in zip(*results, strict=True):
+        np.testing.assert_allclose(on_gpu, on_cpu, atol=2e-5)
+
+
 def test_pose_error_of_known_turns(chain):
     """Fails when the error has another axis, sign or length, or takes the long way round."""
     kinematics = ArmKinematics(chain, 4, "cpu")

@@ -59,19 +59,19 @@ def test_killed_run_continues_to_the_same_weights(cfg, tmp_path, monkeypatch, mo
     with monkeypatch.context() as patch:
         calls = []
 
-        def die_at_second_call(original):
+        def die_at_call(number, original):
             def call(*args, **kwargs):
                 calls.append(1)
-                if len(calls) == 2:
+                if len(calls) == number:
                     raise KilledError
                 return original(*args, **kwargs)
 
             return call
 
         if moment == "in a round":
-            patch.setattr(train.PPO, "train", die_at_second_call(train.PPO.train))
+            patch.setattr(train.PPO, "train", die_at_call(4, train.PPO.train))  # the second round's end
         else:
-            patch.setattr(train.os, "replace", die_at_second_call(os.replace))
+            patch.setattr(train.os, "replace", die_at_call(2, os.replace))
         with pytest.raises(KilledError):
             train.train(other)
     assert not os.path.exists(other.out_dir)
@@ -120,7 +120,8 @@ def test_other_settings_do_not_continue_a_run(cfg):
     [
         ({"round_steps": 33}, "multiple of num_envs \\* rollout_steps = 32, got 33"),
         ({"eval_episodes": 7}, "multiple of 20, got 7"),
-        ({"num_rounds": 0}, "at least 1, got 0"),
+        ({"num_rounds": 0}, "1 to 99, got 0"),
+        ({"seed": 10_000}, "0 to 9999, got 10000"),
     ],
 )
 def test_wrong_settings_are_refused(cfg, change, text):
