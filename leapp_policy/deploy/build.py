@@ -25,6 +25,7 @@ from leapp_policy.errors import RuntimeLibraryError
 
 _COMPILERS = ("c++", "g++", "clang++")
 _TAIL_LINES = 15
+_LIBRARIES = (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME)
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,15 @@ def build_runtime(build_dir: Path, install_dir: Path) -> list[Path]:
         f"-B{build_dir}",
         "-DCMAKE_BUILD_TYPE=Release",
         f"-DPython_EXECUTABLE={sys.executable}",
-        f"-DCMAKE_INSTALL_PREFIX={install_dir}",
         "-DLEAPP_POLICY_INSTALL_DIR=.",
     ]
     _run_step(configure, "configure the runtime")
     _run_step([cmake, "--build", str(build_dir), "--parallel"], "compile the runtime")
-    _run_step([cmake, "--install", str(build_dir)], f"install the runtime to '{install_dir}'")
-    names = (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME)
-    return [install_dir / name for name in names]
+    install_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".staging-", dir=install_dir) as staging:
+        _run_step([cmake, "--install", str(build_dir), "--prefix", staging], "install the runtime")
+        # A process that has the old library loaded keeps it; overwriting its bytes would crash it.
+        return [(Path(staging) / name).replace(install_dir / name) for name in _LIBRARIES]
 
 
 def install_folder() -> Path:
@@ -154,7 +156,7 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _clean(build_dir: Path | None, target: Path) -> None:
-    for name in (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME):
+    for name in _LIBRARIES:
         (target / name).unlink(missing_ok=True)
     if build_dir is None or not build_dir.exists():
         return

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/compatibility.h"
 
-#include <cstring>
-
 #include "core/cpu_features.h"
+#include "core/elf_object.h"
 #include "core/error.h"
 #include "core/sha256.h"
 
@@ -13,9 +12,6 @@ namespace {
 // The first format whose header is laid out as wrp_header.cc reads it; older ones are left to
 // Warp's own refusal.
 constexpr uint32_t kFirstKnownFormat = 18;
-
-constexpr size_t kElfMachineAt = 18;
-constexpr size_t kElfMinSize = 20;
 
 [[noreturn]] void FailDevice(const Metadata& metadata, const char* exported, Device device) {
   throw Error(LP_WRONG_DEVICE, metadata.Subject() + " was exported for device '" + exported +
@@ -41,22 +37,23 @@ std::string Join(const std::vector<std::string>& names) {
 }
 
 void CheckElf(const Metadata& metadata, const WarpModuleBytes& module) {
-  const auto* bytes = static_cast<const uint8_t*>(module.data);
-  const bool is_elf = module.size >= kElfMinSize && std::memcmp(bytes,
-                                                                "\x7f"
-                                                                "ELF",
-                                                                4) == 0;
-  if (!is_elf) {
-    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " module '" + module.filename +
-                                   "' is no ELF object; the bundle is damaged or was exported on "
+  const ByteSpan object{static_cast<const uint8_t*>(module.data), module.size};
+  const std::string subject = metadata.Subject() + " module '" + module.filename + "'";
+  const std::optional<unsigned> machine = ElfMachine(object);
+  if (!machine) {
+    throw Error(LP_BAD_BUNDLE, subject +
+                                   " is no ELF object; the bundle is damaged or was exported on "
                                    "another operating system, export it again on Linux.");
   }
-  const unsigned machine = bytes[kElfMachineAt] | bytes[kElfMachineAt + 1] << 8;
-  if (machine != HostElfMachine()) {
-    throw Error(LP_WRONG_CPU, metadata.Subject() + " module '" + module.filename +
-                                  "' is machine code for ELF machine " + std::to_string(machine) +
-                                  ", this machine is " + std::to_string(HostElfMachine()) + " (" +
-                                  HostArchitecture() + "); export it for this architecture.");
+  if (*machine != HostElfMachine()) {
+    throw Error(LP_WRONG_CPU, subject + " is machine code for ELF machine " +
+                                  std::to_string(*machine) + ", this machine is " +
+                                  std::to_string(HostElfMachine()) + " (" + HostArchitecture() +
+                                  "); export it for this architecture.");
+  }
+  const std::string damage = FindElfDamage(object);
+  if (!damage.empty()) {
+    throw Error(LP_BAD_BUNDLE, subject + " is damaged: " + damage + "; export it again.");
   }
 }
 

@@ -27,7 +27,8 @@ void CheckDevice(const Metadata& metadata, const WrpHeader& header, Device devic
 void CheckWarpVersion(const Metadata& metadata, const WrpHeader& header,
                       const std::string& running);
 
-// Architecture and instruction set of the machine code against this machine (LP_WRONG_CPU).
+// Architecture and instruction set of the machine code against this machine (LP_WRONG_CPU), and the
+// form of its objects (LP_BAD_BUNDLE).
 void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modules);
 
 }  // namespace leapp_policy

@@ -2,8 +2,6 @@
 // Without these a bundle for another machine, device or release would be run.
 #include "core/compatibility.h"
 
-#include <cstring>
-
 #include "core/cpu_features.h"
 #include "core/device.h"
 #include "core/sha256.h"
@@ -78,13 +76,14 @@ void TestCpu() {
 }
 
 void TestElf() {
-  uint8_t elf[20] = {0x7f, 'E', 'L', 'F'};
-  elf[18] = static_cast<uint8_t>(HostElfMachine());
-  CheckCpu(Recorded(), {{"a.o", elf, sizeof(elf)}});
+  uint8_t elf[64] = {0x7f, 'E', 'L', 'F', 2, 1};
   elf[18] = 8;  // MIPS
   CHECK_ERROR(LP_WRONG_CPU, "ELF machine 8", CheckCpu(Recorded(), {{"a.o", elf, sizeof(elf)}}));
+  elf[18] = static_cast<uint8_t>(HostElfMachine());
+  CHECK_ERROR(LP_BAD_BUNDLE, "module 'a.o' is damaged: it is no relocatable object",
+              CheckCpu(Recorded(), {{"a.o", elf, sizeof(elf)}}));
   CHECK_ERROR(LP_BAD_BUNDLE, "module 'a.o' is no ELF object",
-              CheckCpu(Recorded(), {{"a.o", elf, 19}}));
+              CheckCpu(Recorded(), {{"a.o", elf, 63}}));
   CHECK_ERROR(LP_BAD_BUNDLE, "is no ELF object", CheckCpu(Recorded(), {{"a.o", nullptr, 0}}));
 }
 

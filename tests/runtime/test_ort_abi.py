@@ -21,17 +21,10 @@ def test_declarations_match_the_official_header() -> None:
     if compiler is None:
         pytest.skip("no C++ compiler on PATH")
     sources = runtime_sources()
+    check = str(sources / "test" / "ort_header_check.cc")
+    folders = [f"-I{sources}", f"-I{sources / 'include'}", "-isystem", include]
     done = subprocess.run(
-        [
-            compiler,
-            "-std=c++17",
-            "-fsyntax-only",
-            f"-I{sources}",
-            f"-I{sources / 'include'}",
-            "-isystem",
-            include,
-            str(sources / "test" / "ort_header_check.cc"),
-        ],
+        [compiler, "-std=c++17", "-fsyntax-only", *folders, check],
         capture_output=True,
         text=True,
         check=False,

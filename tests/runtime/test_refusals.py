@@ -62,6 +62,14 @@ def test_damaged_recording_without_a_digest(two_modules: CapturedSegment) -> Non
         refuse(two_modules.with_bundle(flipped(two_modules.bundle, start + offset)), "^(Segment 'arm/0'|The bundle)")
 
 
+def test_damaged_object_without_a_digest(two_modules: CapturedSegment) -> None:
+    """Warp's linker follows an object's tables unchecked: a wrong one crashes the process."""
+    recording, (name, module), *others = two_modules.files
+    for offset, match in [(0, "no ELF object"), (41, "its section table is outside the file"), (60, "section")]:
+        files = [recording, (name, flipped(module, offset)), *others]
+        refuse(two_modules.with_bundle(pack_bundle(files)), rf"^Segment 'arm/0' module '.*\.o' is .*{match}")
+
+
 def test_unknown_format_says_so(two_modules: CapturedSegment) -> None:
     """The reader could not tell which Warp the file is for."""
     name, wrp = two_modules.files[0]

@@ -9,9 +9,9 @@
  * Errors: a function returns an lp_status; on anything but LP_OK, lp_last_error() gives one
  * sentence for the calling thread. No C++ exception leaves this interface.
  *
- * Trust: a bundle is machine code. One whose metadata record its SHA-256 is executed only when it is
- * the bundle that was exported; one without a record (an artifact that LEAPP wrote) is checked in
- * form only, and damage inside its code cannot be seen.
+ * Trust: a bundle is machine code. One whose metadata record its SHA-256 is executed only when it
+ * is the bundle that was exported; one without a record (an artifact that LEAPP wrote) is checked
+ * in form only, and damage inside its code cannot be seen.
  *
  * Threads: any function may be called from any thread. Runs of one segment are serialised by the
  * segment; runs of different segments are independent. Closing a segment that is running is an
