@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from leapp_policy.export.artifact import (
 from leapp_policy.export.backend import Backend
 from leapp_policy.export.registry import make_backend
 from leapp_policy.graph.build import build_nodes
-from leapp_policy.rollout.validation import validate_fresh, validate_recorded
+from leapp_policy.rollout.validation import perturb, validate_executions
 from leapp_policy.specs import Layout, PolicySpec, TargetSpec
 from leapp_policy.trace.session import TraceSession
 
@@ -70,11 +71,11 @@ def export(
     _check_name(name)
     inputs = _check_inputs(name, example_inputs)
     session = TraceSession(name, layout=_layout(layout), device=device, march=march)
-    with session:
-        for _ in range(2):
-            _trace_once(session, step, inputs)
     chosen = make_backend(backend) if isinstance(backend, str) else backend
-    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, (step, inputs))
+    with session:
+        for given in (inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
+            _trace_once(session, step, given)
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {})
 
 
 def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor]) -> None:
@@ -121,7 +122,6 @@ def _write(
     out_dir: Path,
     rate_hz: float,
     info: Mapping[str, Any],
-    original: tuple[Step, dict[str, Tensor]] | None,
 ) -> Artifact:
     cpu = session.target
     target = TargetSpec(session.device, str(wp.config.version), cpu.triple, cpu.march, cpu.features)
@@ -129,10 +129,11 @@ def _write(
     spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), rate_hz)
     with staged_folder(out_dir) as folder:
         write_models(spec, graphs, backend, folder)
-        runner = PolicyRunner(folder)
-        audit: dict[str, Any] = {"schema": 1, "recorded_inputs": validate_recorded(runner, graphs)}
-        if original is not None:
-            audit["fresh_inputs"] = validate_fresh(runner, *original)
+        audit = {
+            "schema": 1,
+            "segments": [asdict(each) for graph in graphs for each in graph.audits],
+            "executions": validate_executions(PolicyRunner(folder), graphs),
+        }
         write_json(folder / AUDIT_NAME, audit)
         report = {"schema": 1, "name": spec.name, "info": dict(info), "system": system_information()}
         write_json(folder / REPORT_NAME, report)
@@ -191,4 +192,4 @@ def compile_graph(
     if not isinstance(session, TraceSession):
         raise AnnotationError("compile_graph() found no trace; call start() and stop() around the annotated code first")
     chosen = make_backend(backend) if isinstance(backend, str) else backend
-    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, None)
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {})

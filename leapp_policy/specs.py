@@ -138,6 +138,21 @@ class SegmentSpec:
 
 
 @dataclass(frozen=True)
+class StateSpec:
+    """A value that a node keeps from one step to the next, owned by the runner.
+
+    Attributes:
+        name: Its name.
+        input: Model input that takes it.
+        output: Model output that gives its next value.
+    """
+
+    name: str
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
 class NodeSpec:
     """A named stage of the pipeline.
 
@@ -147,6 +162,7 @@ class NodeSpec:
         outputs: Tensors that it gives.
         segments: Its segments in order.
         constants: Constants of the torch part.
+        states: What it keeps between steps; their tensors are among the inputs and outputs.
         edges: Input name to ``(node, output)`` for inputs that another node makes.
         stages: Names of inner stages, in order, where the layout is ``single``.
     """
@@ -156,6 +172,7 @@ class NodeSpec:
     outputs: tuple[TensorSpec, ...]
     segments: tuple[SegmentSpec, ...] = ()
     constants: tuple[ConstantSpec, ...] = ()
+    states: tuple[StateSpec, ...] = ()
     edges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stages: tuple[str, ...] = ()
 

@@ -30,7 +30,7 @@ def main(raw: DictConfig) -> None:
         console.print(f"  segment {segment.label}: {len(segment.calls)} Warp calls, from {segment.opened_at}")
     for name, size in artifact.files.items():
         console.print(f"  {name}  {size:,} bytes", highlight=False)
-    for name, error in artifact.audit["fresh_inputs"]["max_abs_error"].items():
+    for name, error in artifact.audit["executions"][-1].items():
         console.print(f"  largest error of '{name}' on fresh inputs: {error:.2g}", highlight=False)
 
 

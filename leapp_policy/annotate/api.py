@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Module
 
 from leapp_policy.annotate.session import current_session
 from leapp_policy.errors import AnnotationError
@@ -60,6 +61,96 @@ def output_tensors(
     if session is not None:
         tensors = session.output_tensors(node, tensors, semantics or {})
     return _unwrap(tensors)
+
+
+def state_tensors(node: str, tensors: Mapping[str, Tensor]) -> Any:
+    """Declare values that a node keeps from one step to the next.
+
+    In the model each becomes an input ``<name>_in`` and an output ``<name>_out``, which the runner feeds back;
+    the values of the first execution are the initial ones.
+
+    Args:
+        node: Name of the node; it is open.
+        tensors: The current values by name.
+
+    Returns:
+        The tensors to go on with: one tensor for one value, else a tuple in the order of ``tensors``.
+
+    Raises:
+        AnnotationError: The node is not open, or a name is taken.
+    """
+    _check_payload("state_tensors", node, tensors, None)
+    session = current_session()
+    if session is not None:
+        tensors = session.state_tensors(node, tensors)
+    return _unwrap(tensors)
+
+
+def update_state(node: str, tensors: Mapping[str, Tensor]) -> Any:
+    """Give the next values of what ``state_tensors`` declared.
+
+    Args:
+        node: Name of the node; it is open.
+        tensors: The new values by name.
+
+    Returns:
+        The same tensors: one tensor for one value, else a tuple in the order of ``tensors``.
+
+    Raises:
+        AnnotationError: The node is not open, or a name was not declared.
+    """
+    _check_payload("update_state", node, tensors, None)
+    session = current_session()
+    if session is not None:
+        session.update_state(node, tensors)
+    return _unwrap(tensors)
+
+
+def register_buffer(node: str, buffers: Mapping[str, Any]) -> Any:
+    """Declare memory that a node keeps and changes in place: a torch tensor or a Warp array.
+
+    Args:
+        node: Name of the node; it is open.
+        buffers: The memory by name; what it holds at the first execution is the initial value.
+
+    Returns:
+        The same objects: one for one buffer, else a tuple in the order of ``buffers``.
+
+    Raises:
+        AnnotationError: The node is not open, or a name is taken.
+    """
+    if not isinstance(buffers, Mapping) or not buffers:
+        raise AnnotationError(
+            f"register_buffer('{node}') expects a mapping of names to tensors or Warp arrays, got "
+            f"{type(buffers).__name__}; pass a dict such as {{'history': self.history}}"
+        )
+    session = current_session()
+    if session is not None:
+        session.register_buffer(node, buffers)
+    values = tuple(buffers.values())
+    return values[0] if len(values) == 1 else values
+
+
+def module(node: str, model: Module, *, buffer_names: Sequence[str] | None = None) -> None:
+    """Declare that the buffers of a module are state where the node changes them.
+
+    Buffers that are written in place or replaced become state, the others stay constants.
+
+    Args:
+        node: Name of the node; it is open.
+        model: The module, before its forward pass.
+        buffer_names: Dotted names of the buffers to watch; None for all.
+
+    Raises:
+        AnnotationError: The node is not open, or there is no such buffer.
+    """
+    known = dict(model.named_buffers())
+    for name in buffer_names or ():
+        if name not in known:
+            raise AnnotationError(f"module('{node}') has no buffer '{name}', expected one of {sorted(known)}")
+    session = current_session()
+    if session is not None:
+        session.register_module(node, model, list(buffer_names or known))
 
 
 def _check_payload(api: str, node: str, tensors: Any, semantics: Any) -> None:

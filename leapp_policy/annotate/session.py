@@ -7,11 +7,12 @@ outside of a trace, sees none, and annotations then pass their tensors through.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
+from torch.nn import Module
 
 from leapp_policy.errors import AnnotationError
 from leapp_policy.specs import TensorSemantics
@@ -46,6 +47,22 @@ _LAST: ContextVar[Session | None] = ContextVar("leapp_policy_last_session", defa
 def current_session() -> Session | None:
     """Return the session of this context, None outside of a trace."""
     return _CURRENT.get()
+
+    def state_tensors(self, node: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Declare values that the node keeps; return the tensors to go on with."""
+        ...
+
+    def update_state(self, node: str, tensors: Mapping[str, Tensor]) -> None:
+        """Give the next values of declared state."""
+        ...
+
+    def register_buffer(self, node: str, buffers: Mapping[str, Any]) -> None:
+        """Declare memory that the node keeps and changes in place."""
+        ...
+
+    def register_module(self, node: str, module: Module, buffer_names: Sequence[str]) -> None:
+        """Declare the buffers of a module that the node may change."""
+        ...
 
 
 def enter_session(session: Session) -> None:

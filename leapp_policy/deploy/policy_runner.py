@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.errors import ArtifactError, ContractError
@@ -24,6 +26,7 @@ class PolicyRunner:
         inputs: The signals to pass, by name.
         outputs: The signals that a step returns, by name.
         output_keys: ``node/output`` of each signal that a step returns.
+        state: What the policy keeps between steps, by ``node/input``; the runner owns it.
     """
 
     output_keys: dict[str, str]
@@ -46,6 +49,9 @@ class PolicyRunner:
             _Model(entry, _checked_model(folder, entry), threads, optimization) for entry in self.manifest.models
         ]
         self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
+        self._feedback = [(key, each) for key, targets in self.manifest.feedback_flow.items() for each in targets]
+        self._initial = _initial_values(folder, self.manifest)
+        self.state: dict[str, np.ndarray] = {key: value.copy() for key, value in self._initial.items()}
         self.inputs = self._open_inputs()
         self.outputs = self._open_outputs()
         self._expected = {name: (spec, np.dtype(spec.dtype)) for name, spec in self.inputs.items()}
@@ -69,18 +75,42 @@ class PolicyRunner:
             node = model.entry.node
             feeds = {}
             for spec in model.entry.inputs:
-                source = self._feeds.get(f"{node}/{spec.name}")
-                feeds[spec.name] = values[source] if source else obs[spec.name]
+                key = f"{node}/{spec.name}"
+                source = self._feeds.get(key)
+                if source is not None:
+                    feeds[spec.name] = values[source]
+                else:
+                    feeds[spec.name] = self.state[key] if key in self.state else obs[spec.name]
             for name, value in model.run(feeds).items():
                 values[f"{node}/{name}"] = value
+        for key, target in self._feedback:
+            self.state[target] = values[key]
         return {name: values[key] for name, key in self.output_keys.items()}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
-        """Begin a new episode: this artifact keeps no state, so there is nothing to do.
+        """Begin a new episode: the policy's state becomes what it was at first.
 
         Args:
             rows: Environments that begin anew; None for all.
+
+        Raises:
+            ContractError: A state has no row for each environment, or a row does not exist.
         """
+        if rows is None:
+            self.state = {key: value.copy() for key, value in self._initial.items()}
+            return
+        batch = next(iter(self.inputs.values())).shape[0] if self.inputs else 0
+        if any(not 0 <= row < batch for row in rows):
+            raise ContractError(f"Rows to reset must be within 0 … {batch - 1}, got {list(rows)}")
+        for key, value in self.state.items():
+            if not value.ndim or value.shape[0] != batch:
+                raise ContractError(
+                    f"State '{key}' of policy '{self.manifest.name}' has shape {list(value.shape)} and no row for each "
+                    f"of the {batch} environments; reset all of it with reset()"
+                )
+            fresh = value.copy()
+            fresh[list(rows)] = self._initial[key][list(rows)]
+            self.state[key] = fresh
 
     def _check(self, obs: Mapping[str, np.ndarray]) -> None:
         if obs.keys() != self.inputs.keys():
@@ -104,7 +134,8 @@ class PolicyRunner:
         found: dict[str, TensorSpec] = {}
         for model in self._models:
             for spec in model.entry.inputs:
-                if f"{model.entry.node}/{spec.name}" in self._feeds:
+                key = f"{model.entry.node}/{spec.name}"
+                if key in self._feeds or key in self.state:
                     continue
                 other = found.setdefault(spec.name, spec)
                 if (other.shape, other.dtype) != (spec.shape, spec.dtype):
@@ -115,7 +146,7 @@ class PolicyRunner:
         return found
 
     def _open_outputs(self) -> dict[str, TensorSpec]:
-        taken = set(self.manifest.data_flow)
+        taken = set(self.manifest.data_flow) | set(self.manifest.feedback_flow)
         self.output_keys = {}
         found: dict[str, TensorSpec] = {}
         for model in self._models:
@@ -181,6 +212,26 @@ def _checked_model(folder: Path, entry: ModelEntry) -> Path:
             "copy the whole artifact again"
         )
     return path
+
+
+def _initial_values(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
+    """Read the first values of what is fed back."""
+    wanted = {target for targets in manifest.feedback_flow.values() for target in targets}
+    if not wanted:
+        return {}
+    path = folder / manifest.initial_values
+    try:
+        values = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(
+            f"Artifact '{folder}' has no readable initial values '{manifest.initial_values}' ({error}); copy the "
+            "whole folder"
+        ) from error
+    if set(values) != wanted:
+        raise ArtifactError(
+            f"Initial values '{path.name}' must be those of {sorted(wanted)}, got {sorted(values)}; export again"
+        )
+    return values
 
 
 def _mismatch(name: str, value: Any, spec: TensorSpec) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import warp as wp
 import yaml
+from safetensors.torch import save_file
 
 from leapp_policy.errors import ExportError
 from leapp_policy.export.backend import Backend
@@ -66,7 +67,11 @@ def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend
         node = graph.spec
         entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs))
         details[node.name] = written.details
-    document = manifest_document(spec, entries, details, system_information())
+    values = {f"{graph.spec.name}/{name}": each for graph in graphs for name, each in graph.initial.items()}
+    values_name = f"{spec.name}_initial_values.safetensors"
+    if values:
+        save_file({name: tensor.contiguous() for name, tensor in values.items()}, folder / values_name)
+    document = manifest_document(spec, entries, details, system_information(), values_name)
     (folder / f"{spec.name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     described = [asdict(segment) for node in spec.nodes for segment in node.segments]
     constants = {node.name: [asdict(each) for each in node.constants] for node in spec.nodes}
@@ -86,7 +91,7 @@ def write_json(path: Path, data: Any) -> None:
 def system_information() -> dict[str, str]:
     """Return the versions that a reader of the manifest needs, under LEAPP's keys."""
     return {
-        "os": f"{platform.system()} {platform.release()}",
+        "os": f"{platform.system()} {platform.machine()}",
         "python version": platform.python_version(),
         "torch version": str(torch.__version__),
         "warp version": str(wp.config.version),

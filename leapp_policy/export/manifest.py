@@ -51,7 +51,9 @@ class Manifest:
         rate_hz: Control rate that the policy was made for, 0 where unknown.
         device: Device family.
         models: The models in the order of execution.
-        data_flow: ``node/output`` to the ``node/input`` names that it feeds.
+        data_flow: ``node/output`` to the ``node/input`` names that it feeds within a step.
+        feedback_flow: The same for the next step.
+        initial_values: File of the first values of what is fed back, empty where nothing is.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Manifest:
     device: str
     models: tuple[ModelEntry, ...]
     data_flow: Mapping[str, tuple[str, ...]]
+    feedback_flow: Mapping[str, tuple[str, ...]]
+    initial_values: str
 
 
 def file_digest(path: Path) -> str:
@@ -72,7 +76,11 @@ def file_digest(path: Path) -> str:
 
 
 def manifest_document(
-    spec: PolicySpec, models: Sequence[ModelEntry], details: Mapping[str, Mapping[str, Any]], system: Mapping[str, str]
+    spec: PolicySpec,
+    models: Sequence[ModelEntry],
+    details: Mapping[str, Mapping[str, Any]],
+    system: Mapping[str, str],
+    initial_values: str,
 ) -> dict[str, Any]:
     """Return the manifest as plain data.
 
@@ -81,6 +89,7 @@ def manifest_document(
         models: Its models, in the order of execution.
         details: What each backend said of its model, by node.
         system: The machine that exported.
+        initial_values: File of the first values of the state, where there is any.
     """
     nodes = {node.name: node for node in spec.nodes}
     device = next((segment.target.device for node in spec.nodes for segment in node.segments), "cpu")
@@ -88,11 +97,16 @@ def manifest_document(
     for node in spec.nodes:
         for name, (source, output) in node.edges.items():
             flow.setdefault(f"{source}/{output}", []).append(f"{node.name}/{name}")
+    feedback = {
+        f"{node.name}/{each.output}": [f"{node.name}/{each.input}"] for node in spec.nodes for each in node.states
+    }
+    values = {"initial_values": initial_values} if feedback else {}
     return {
         "models": {each.node: _model(each, nodes[each.node], details[each.node]) for each in models},
         "pipeline": {
             "data_flow": flow,
-            "feedback_flow": {},
+            "feedback_flow": feedback,
+            **values,
             "inputs": _open_ends(spec, "inputs"),
             "outputs": _open_ends(spec, "outputs"),
         },
@@ -139,9 +153,15 @@ def _open_ends(spec: PolicySpec, side: str) -> dict[str, list[str]]:
     ends: dict[str, list[str]] = {}
     for node in spec.nodes:
         if side == "inputs":
-            names = [each.name for each in node.inputs if each.name not in node.edges]
+            fed = set(node.edges) | {each.input for each in node.states}
+            names = [each.name for each in node.inputs if each.name not in fed]
         else:
-            names = [each.name for each in node.outputs if (node.name, each.name) not in taken]
+            kept = {each.output for each in node.states}
+            names = [
+                each.name
+                for each in node.outputs
+                if (node.name, each.name) not in taken | {(node.name, k) for k in kept}
+            ]
         if names:
             ends[node.name] = names
     return ends
@@ -190,8 +210,21 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
         )
         for node, entry in document["models"].items()
     )
-    flow = {str(key): tuple(map(str, value)) for key, value in document["pipeline"]["data_flow"].items()}
-    return Manifest(str(own["name"]), Layout(own["layout"]), float(own["rate_hz"]), str(own["device"]), models, flow)
+    pipeline = document["pipeline"]
+    return Manifest(
+        name=str(own["name"]),
+        layout=Layout(own["layout"]),
+        rate_hz=float(own["rate_hz"]),
+        device=str(own["device"]),
+        models=models,
+        data_flow=_flow(pipeline["data_flow"]),
+        feedback_flow=_flow(pipeline["feedback_flow"]),
+        initial_values=str(pipeline.get("initial_values", "")),
+    )
+
+
+def _flow(edges: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
+    return {str(key): tuple(map(str, value)) for key, value in (edges or {}).items()}
 
 
 def _read_tensor(entry: Mapping[str, Any]) -> TensorSpec:

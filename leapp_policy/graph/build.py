@@ -12,7 +12,9 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
+from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.bundle import pack_bundle
+from leapp_policy.graph.freeze_check import check_frozen
 from leapp_policy.graph.link import link_nodes
 from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
 from leapp_policy.graph.op import bundle_tensor, warp_runner
@@ -31,14 +33,17 @@ class NodeGraph:
     Attributes:
         spec: What it is.
         program: Functional graph with one runner per segment.
-        inputs: The inputs that were traced, by name.
-        outputs: The outputs that the traced code gave for them, by name.
+        executions: Inputs and outputs by name of each recorded execution: the captured one, then those on
+            other inputs.
+        initial: Initial values of its state, by input name.
+        audits: What the replay of each segment found.
     """
 
     spec: NodeSpec
     program: ExportedProgram
-    inputs: dict[str, Tensor]
-    outputs: dict[str, Tensor]
+    executions: tuple[tuple[dict[str, Tensor], dict[str, Tensor]], ...]
+    initial: dict[str, Tensor]
+    audits: tuple[SegmentAudit, ...]
 
 
 def build_nodes(passes: Mapping[str, list[NodePass]], target: TargetSpec) -> list[NodeGraph]:
@@ -63,22 +68,26 @@ def build_node(
     """Build the graph of a node from its passes.
 
     Args:
-        passes: The discovery pass, and the capture pass where there was one.
+        passes: The discovery pass, the capture pass where there was one, and checking passes.
         target: The machine that the segments are built for.
         edges: Inputs that another node makes: node and output by input name.
 
     Raises:
         SegmentMismatchError: Segments were discovered but not captured.
         TraceError: The node was left open.
+        FrozenValueError: Executions on other inputs did other work.
         HiddenStateError: A value survives the step outside of the graph.
         ExportError: The graph does not give what the traced code gave.
     """
     traced = _traced_pass(passes)
+    check_frozen(passes)
     segments = [_segment_spec(each, target) for each in traced.segments]
     bundles = [pack_bundle(each.archive) for each in traced.segments]
-    module = _graph_module(traced, segments, bundles)
-    inputs = {name: tensor.clone() for name, tensor in traced.inputs.items()}
+    encoded = [encode_metadata(spec, bundle) for spec, bundle in zip(segments, bundles, strict=True)]
+    audits = [audit_segment(*each) for each in zip(traced.segments, encoded, bundles, strict=True)]
+    module = _graph_module(traced, encoded, bundles)
     check_state(module, passes)
+    inputs = {name: tensor.clone() for name, tensor in traced.inputs.items()}
     program = _functional(module, tuple(inputs.values()), traced.name)
     metadata = prune_runner_outputs(program.graph_module.graph, warp_runner())
     program.graph_module.recompile()
@@ -89,10 +98,13 @@ def build_node(
         outputs=tuple(_tensor_spec(name, each, traced.semantics) for name, each in traced.outputs.items()),
         segments=tuple(kept),
         constants=tuple(traced.recorder.constants),
+        states=tuple(each.spec for each in traced.states.entries.values()),
         edges=dict(edges or {}),
         stages=tuple(traced.stages),
     )
-    return NodeGraph(spec, program, inputs, dict(traced.outputs))
+    executions = tuple((dict(each.inputs), dict(each.outputs)) for each in [traced, *passes[2:]])
+    initial = {each.spec.input: each.initial for each in passes[0].states.entries.values()}
+    return NodeGraph(spec, program, executions, initial, tuple(audits))
 
 
 def _traced_pass(passes: list[NodePass]) -> NodePass:
@@ -102,7 +114,7 @@ def _traced_pass(passes: list[NodePass]) -> NodePass:
                 f"Node '{each.name}' was opened by annotate.input_tensors() and never closed; "
                 "call annotate.output_tensors() with the same name"
             )
-    discovery, capture = passes[0], passes[-1]
+    discovery, capture = passes[0], passes[min(1, len(passes) - 1)]
     found, captured = len(discovery.segments), len(capture.segments)
     if found and (capture is discovery or captured < found):
         first = discovery.segments[0 if capture is discovery else captured]
@@ -132,7 +144,7 @@ def _tensor_spec(name: str, tensor: Tensor, semantics: dict[str, TensorSemantics
     return TensorSpec(name, dtype, tuple(tensor.shape), semantics.get(name, TensorSemantics()))
 
 
-def _graph_module(traced: NodePass, segments: list[SegmentSpec], bundles: list[bytes]) -> fx.GraphModule:
+def _graph_module(traced: NodePass, metadata: list[str], bundles: list[bytes]) -> fx.GraphModule:
     graph, attributes = traced.recorder.graph, dict(traced.recorder.attributes)
     written = [value.node for value in traced.recorder.memory if value.written]
     clone_written_sources(graph, [node for node in written if node.op in ("placeholder", "get_attr")])
@@ -143,7 +155,7 @@ def _graph_module(traced: NodePass, segments: list[SegmentSpec], bundles: list[b
         with graph.inserting_before(node):
             bundle = graph.get_attr(name)
         node.target = warp_runner()
-        node.args = (fed, encode_metadata(segments[index], bundles[index]), bundle)
+        node.args = (fed, metadata[index], bundle)
     fold_constant_views(graph, attributes)
     root = torch.nn.Module()
     for name, tensor in attributes.items():

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,83 +17,86 @@ from leapp_policy.rollout.compare import default_tolerance
 _LOOSER = 10.0  # a step without a rollout behind it: allow a few roundings more than parity does
 
 
-def validate_recorded(runner: PolicyRunner, graphs: Sequence[NodeGraph]) -> dict[str, Any]:
-    """Run the recorded inputs and compare with what the traced code gave.
+def validate_executions(runner: PolicyRunner, graphs: Sequence[NodeGraph]) -> list[dict[str, float]]:
+    """Run the inputs of every recorded execution and compare with what the original code gave for them.
+
+    The first are the traced inputs, the others are inputs that the artifact was not made from: work that the
+    trace missed shows there.
 
     Args:
         runner: The written artifact.
         graphs: The traced nodes.
 
     Returns:
-        Largest absolute error by output.
+        Largest absolute error by output, for each execution.
 
     Raises:
         ExportError: An output differs by more than rounding.
     """
-    values = {f"{graph.spec.name}/{key}": each for graph in graphs for key, each in graph.outputs.items()}
-    inputs = {key: each for graph in graphs for key, each in graph.inputs.items() if key not in graph.spec.edges}
-    got = runner.step({name: inputs[name].numpy() for name in runner.inputs})
-    expected = {name: values[key] for name, key in runner.output_keys.items()}
-    return _compare(runner.manifest.name, "recorded inputs", expected, got)
+    errors = []
+    for index in range(min(len(graph.executions) for graph in graphs)):
+        what = "the traced inputs" if index == 0 else "inputs that were not traced"
+        given, expected = _execution(graphs, index)
+        for key in runner.state:
+            runner.state[key] = given[key].numpy()
+        keys = {f"{entry.node}/{spec.name}": spec.name for entry in runner.manifest.models for spec in entry.inputs}
+        obs = {
+            name: given[key].numpy() for key, name in keys.items() if name in runner.inputs and key not in runner.state
+        }
+        got = runner.step(obs)
+        wanted = {name: expected[key] for name, key in runner.output_keys.items()}
+        errors.append(_compare(runner.manifest.name, what, wanted, got))
+        kept = {key: expected[source] for source, targets in runner.manifest.feedback_flow.items() for key in targets}
+        _compare(runner.manifest.name, f"{what} (state)", kept, runner.state)
+    runner.reset()
+    return errors
 
 
-def validate_fresh(
-    runner: PolicyRunner, step: Callable[[dict[str, Tensor]], Mapping[str, Tensor]], inputs: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """Run inputs that were not traced and compare with the original: work that was missed shows here.
-
-    Args:
-        runner: The written artifact.
-        step: The original step.
-        inputs: The traced inputs; floating ones are varied.
-
-    Returns:
-        Largest absolute error by output.
-
-    Raises:
-        ExportError: An output differs by more than rounding.
-    """
-    varied = perturb(inputs)
-    with torch.no_grad():
-        original = step({name: tensor.clone() for name, tensor in varied.items()})
-    expected = {name: tensor.detach().clone() for name, tensor in original.items()}
-    got = runner.step({name: varied[name].numpy() for name in runner.inputs})
-    return _compare(runner.manifest.name, "fresh inputs", expected, got)
+def _execution(graphs: Sequence[NodeGraph], index: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    given, expected = {}, {}
+    for graph in graphs:
+        inputs, outputs = graph.executions[index]
+        given |= {f"{graph.spec.name}/{name}": each for name, each in inputs.items()}
+        expected |= {f"{graph.spec.name}/{name}": each for name, each in outputs.items()}
+    return given, expected
 
 
-def perturb(inputs: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, Tensor]:
+def perturb(inputs: Mapping[str, Tensor], *, seed: int, flip: bool = False) -> dict[str, Tensor]:
     """Vary floating inputs by some percent of their size; other inputs stay.
 
     Args:
         inputs: Tensors by name.
         seed: Seed of the noise.
+        flip: Also change every sign, so that branches on signs take the other side.
     """
     generator = torch.Generator().manual_seed(seed)
     varied = {}
     for name, tensor in inputs.items():
         if tensor.is_floating_point():
             noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2.0 - 1.0
-            tensor = (tensor.double() * (1.0 + 0.03 * noise) + 0.01 * noise.flip(0)).to(tensor.dtype)
+            size = -1.3 if flip else 1.0
+            tensor = (tensor.double() * (size + 0.03 * noise) + 0.01 * noise.flip(0)).to(tensor.dtype)
         varied[name] = tensor.contiguous().clone()
     return varied
 
 
-def _compare(policy: str, what: str, expected: Mapping[str, Tensor], got: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    errors: dict[str, Any] = {}
+def _compare(policy: str, what: str, expected: Mapping[str, Tensor], got: Mapping[str, np.ndarray]) -> dict[str, float]:
+    errors: dict[str, float] = {}
     for name, value in got.items():
-        if name not in expected:
-            continue
         wanted = expected[name].numpy()
         tolerance = default_tolerance(wanted.dtype)
-        difference = np.abs(value.astype(np.float64) - wanted.astype(np.float64))
-        same = (value == wanted) | (np.isnan(value.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
-        close = difference <= _LOOSER * (tolerance.atol + tolerance.rtol * np.abs(wanted.astype(np.float64)))
+        ours, theirs = value.astype(np.float64), wanted.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(ours - theirs)
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        close = difference <= _LOOSER * (tolerance.atol + tolerance.rtol * np.abs(theirs))
+        largest = float(np.nanmax(np.where(same, 0.0, difference), initial=0.0))
         if value.shape != wanted.shape or not bool((same | close).all()):
             raise ExportError(
-                f"Output '{name}' of policy '{policy}' differs from the original on {what} by up to "
-                f"{float(np.nanmax(difference)) if difference.size else 0.0:.3g} (expected at most "
-                f"{_LOOSER * tolerance.atol:.0e}): the artifact was not written; look for values that went through "
-                "NumPy or Python numbers, for state, and for random numbers"
+                f"Output '{name}' of policy '{policy}' differs from the original on {what} by up to {largest:.3g} "
+                f"(expected at most {_LOOSER * tolerance.atol:.0e}), so the artifact was not written; look for values "
+                "that went through NumPy or Python numbers, for state, for random numbers and for memory that is "
+                "read before it is written"
             )
-        errors[name] = float(np.nanmax(difference, initial=0.0))
-    return {"max_abs_error": errors}
+        errors[name] = largest
+    return errors

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx
 
-from leapp_policy.errors import SegmentMismatchError, TraceError
+from leapp_policy.errors import AnnotationError, SegmentMismatchError, TraceError
 from leapp_policy.specs import BoundarySpec, ConstantSpec, TensorSemantics
 from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
 from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.provenance import MemoryValue
 from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall, describe_argument
+from leapp_policy.trace.state import StateTable
 from leapp_policy.trace.views import ViewStep
 from leapp_policy.trace.warp_arrays import base_array, content_digest, layout_of, tensor_over
 
@@ -41,6 +42,8 @@ class SegmentTrace:
         closed_by: What ended it.
         archive: Files of the saved capture; empty in discovery.
         digests: Digest of the contents of each constant.
+        fed: What the inputs held before the segment ran, in the capture pass.
+        made: What the outputs held afterwards, in the capture pass.
     """
 
     label: str
@@ -52,6 +55,8 @@ class SegmentTrace:
     closed_by: str
     archive: ArchiveFiles
     digests: tuple[str, ...]
+    fed: tuple[Tensor, ...]
+    made: tuple[Tensor, ...]
 
 
 @dataclass(eq=False)
@@ -69,8 +74,8 @@ class NodePass:
 
     Args:
         name: Name of the node.
-        plans: What discovery found, in order; None while discovering.
-        make_capture: Opens an APIC capture; unused while discovering.
+        plans: What discovery found, in order, for a capture pass; None for a pass that only watches.
+        make_capture: Opens an APIC capture; unused while watching.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class NodePass:
         self.outputs: dict[str, Tensor] = {}
         self.sources: dict[str, Tensor] = {}
         self.output_tensors: dict[str, Tensor] = {}
+        self.states = StateTable(name, self.recorder)
         self.semantics: dict[str, TensorSemantics] = {}
         self.stages: list[str] = []
         self.final_constants: dict[str, Tensor] = {}
@@ -136,23 +142,40 @@ class NodePass:
             TraceError: An output does not depend on any input.
         """
         self.close_segment("annotate.output_tensors()")
+        self.states.drop_unchanged()
         nodes = []
         for name, tensor in tensors.items():
-            self.check_readable(tensor)
             if not self.recorder.is_traced(tensor) and tensor.numel():
                 raise TraceError(
                     f"Output '{name}' of node '{self.name}' at {user_location()} does not depend on any traced input, "
                     "so it would be a constant of the artifact; compute it from the tensors that "
                     "annotate.input_tensors() returned, or leave it out"
                 )
-            nodes.append(self.recorder.value_of(tensor))
-            self.outputs[name] = tensor.detach().clone()
+            nodes.append(self._output(name, tensor))
             self.output_tensors[name] = tensor
-            self.recorder.keep_alive(tensor)
+        for entry in self.states.entries.values():
+            value = entry.next_value()
+            if value is None:
+                raise AnnotationError(
+                    f"State '{entry.name}' of node '{self.name}' was declared by annotate.state_tensors() and has no "
+                    "next value; call annotate.update_state() before annotate.output_tensors()"
+                )
+            self.inputs[entry.spec.input] = entry.initial
+            nodes.append(self._output(entry.spec.output, value))
         self.recorder.graph.output(tuple(nodes))
+        self.inputs = {name: self.inputs[name] for name in self.recorder.input_names}
         self.final_constants = self.recorder.written_constants()
         self.semantics.update(semantics)
         self.is_open = False
+
+    def _output(self, name: str, tensor: Tensor) -> fx.Node:
+        if name in self.outputs:
+            raise AnnotationError(f"Node '{self.name}' has an output '{name}' already; give each output one name")
+        self.check_readable(tensor)
+        node = self.recorder.value_of(tensor)
+        self.outputs[name] = tensor.detach().clone()
+        self.recorder.keep_alive(tensor)
+        return node
 
     # -- ownership ----------------------------------------------------------------------------------
 
@@ -227,12 +250,16 @@ class NodePass:
             self._plans[segment.index].check_end(len(segment.calls), closed_by)
         inputs, outputs, carried = self._boundary(segment)
         archive: ArchiveFiles = ()
+        fed: tuple[Tensor, ...] = ()
+        made: tuple[Tensor, ...] = ()
         if capture is not None:
+            fed = tuple(_contents(port) for port in inputs)
             archive = capture.save(
                 {port.spec.param_name: port.region.array for port in inputs},
                 {port.spec.param_name: port.region.array for port in outputs},
             )
             capture.launch()
+            made = tuple(_contents(port) for port in outputs)
         self._emit(segment.index, inputs, outputs)
         self.segments.append(
             SegmentTrace(
@@ -245,6 +272,8 @@ class NodePass:
                 closed_by,
                 archive,
                 tuple(content_digest(each.array) for each in carried),
+                fed,
+                made,
             )
         )
 
@@ -333,6 +362,12 @@ class NodePass:
                 target = recorder.apply_steps(port.value.node, port.steps)
                 graph.call_function(torch.ops.aten.copy_.default, (target, result))
                 recorder.mark_written(port.value)
+
+
+def _contents(port: _Port) -> Tensor:
+    """Copy what a region holds, in the layout of the boundary."""
+    flat = tensor_over(port.region.array).detach().clone().flatten()
+    return flat.view(getattr(torch, port.spec.dtype)).view(port.spec.shape)
 
 
 def _owner(port: _Port) -> MemoryValue:

@@ -8,6 +8,7 @@ aliases (also views taken before a write) come out right by construction.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -43,6 +44,7 @@ class GraphRecorder:
         self.originals: dict[str, Tensor] = {}
         self.constants: list[ConstantSpec] = []
         self.memory = MemoryTable()
+        self._inputs: dict[str, fx.Node] = {}
         self._by_id: dict[int, fx.Node] = {}
         self._alive: list[Any] = []
 
@@ -53,13 +55,56 @@ class GraphRecorder:
         self._alive.extend(objects)
 
     def add_input(self, name: str, tensor: Tensor) -> None:
-        """Register a graph input.
+        """Register a graph input; inputs stay together at the top of the graph.
 
         Args:
-            name: Name of the placeholder.
+            name: Name for messages.
             tensor: The traced tensor; it owns its memory.
         """
-        self._bind(tensor, self.graph.placeholder(name), origin=f"input '{name}'", traced=True)
+        last = next((node for node in reversed(list(self.graph.nodes)) if node.op == "placeholder"), None)
+        first = next(iter(self.graph.nodes), None)
+        if last is not None:
+            context = self.graph.inserting_after(last)
+        else:
+            context = contextlib.nullcontext() if first is None else self.graph.inserting_before(first)
+        with context:
+            node = self.graph.placeholder(f"input_{len(self._inputs)}")
+        self._inputs[name] = node
+        self._bind(tensor, node, origin=f"input '{name}'", traced=True)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the inputs in the order of the graph's placeholders."""
+        return list(self._inputs)
+
+    def add_name(self, tensor: Tensor, known: Tensor) -> None:
+        """Let another tensor object stand for the value of a known one.
+
+        Args:
+            tensor: The other object over the same memory.
+            known: The registered tensor.
+        """
+        self._by_id[id(tensor)] = self._by_id[id(known)]
+        self._alive.append(tensor)
+
+    def input_to_constant(self, name: str, owner: MemoryValue, contents: Tensor) -> None:
+        """Turn an input into a constant: it was declared as state and the step does not change it.
+
+        Args:
+            name: The input.
+            owner: Its memory.
+            contents: What it holds.
+        """
+        placeholder = self._inputs.pop(name)
+        attribute = f"constant_{len(self.attributes)}"
+        self.attributes[attribute] = self.originals[attribute] = contents
+        self.constants.append(_constant_spec(attribute, f"unchanged {owner.origin}", contents))
+        anchor = next(node for node in self.graph.nodes if node.op != "placeholder")
+        with self.graph.inserting_before(anchor):
+            node = self.graph.get_attr(attribute)
+        placeholder.replace_all_uses_with(node)
+        self.graph.erase_node(placeholder)
+        owner.node, owner.traced = node, False
 
     def add_constant(self, tensor: Tensor, origin: str) -> fx.Node:
         """Snapshot a tensor that came from outside of the trace as it is now.
@@ -76,9 +121,7 @@ class GraphRecorder:
         snapshot = base.detach().clone()
         self.attributes[name] = snapshot
         self.originals[name] = base
-        self.constants.append(
-            ConstantSpec(name, origin, tuple(base.shape), str(base.dtype).removeprefix("torch."), base.nbytes)
-        )
+        self.constants.append(_constant_spec(name, origin, base))
         node = self.graph.get_attr(name)
         self._absorb_constants(base)
         self._bind(base, node, origin=f"constant '{name}' ({origin})", traced=False)
@@ -165,9 +208,7 @@ class GraphRecorder:
         name = f"constant_{len(self.attributes)}"
         self.attributes[name] = tensor.detach().clone()
         self.originals[name] = tensor
-        self.constants.append(
-            ConstantSpec(name, _describe(tensor), tuple(tensor.shape), str(tensor.dtype)[6:], tensor.nbytes)
-        )
+        self.constants.append(_constant_spec(name, _describe(tensor), tensor))
         return self.graph.get_attr(name)
 
     def apply_steps(self, node: fx.Node, steps: Iterable[ViewStep]) -> fx.Node:
@@ -214,6 +255,7 @@ class GraphRecorder:
         written = written_tensors(func, args, kwargs)
         out = func(*args, **kwargs)
         node = self.graph.call_function(func, node_args, node_kwargs)
+        node.meta["location"] = user_location()
         for tensor in written:
             owner = self.owner_of(tensor)
             if owner is not None:
@@ -235,6 +277,10 @@ class GraphRecorder:
             self._alive.append(tensor)
         else:
             self._bind(tensor, node, origin=f"result of {func} at {user_location()}", traced=True)
+
+
+def _constant_spec(name: str, origin: str, tensor: Tensor) -> ConstantSpec:
+    return ConstantSpec(name, origin, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.nbytes)
 
 
 def written_tensors(func: torch._ops.OpOverload, args: tuple, kwargs: Mapping[str, Any]) -> list[Tensor]:

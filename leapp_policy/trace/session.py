@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,9 @@ from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import written_tensors
 from leapp_policy.trace.segment import WarpCall, describe_argument
 from leapp_policy.trace.warp_arrays import ArrayUse, WriteSets, arrays_in, base_extent, set_cpu_flags
+
+MAX_CHECKS = 3
+"""Executions after the capture that are recorded and held against it."""
 
 
 class TraceSession:
@@ -92,6 +95,7 @@ class TraceSession:
             self._mode.__exit__(None, None, None)
             self._hooks.remove()
             self._restore_modules()
+            self._restore_states()
             leave_session()
 
     def __enter__(self) -> TraceSession:
@@ -105,6 +109,12 @@ class TraceSession:
         for module, flags in self._module_flags.values():
             set_cpu_flags(module, flags)
         self._module_flags.clear()
+
+    def _restore_states(self) -> None:
+        """Give declared buffers back as they were before the first execution."""
+        for passes in self.passes.values():
+            for entry in passes[0].states.restorable:
+                entry.restore()
 
     @contextmanager
     def paused(self):
@@ -161,12 +171,50 @@ class TraceSession:
             current = self._open_pass(node)
             if current is not None:
                 self._finish(current, tensors, semantics)
-            elif len(self.passes.get(node, [])) < 2:
+            elif len(self.passes.get(node, [])) < 2 + MAX_CHECKS:
                 raise AnnotationError(
                     f"output_tensors('{node}') at {user_location()} has no open node '{node}'; "
                     "call annotate.input_tensors() with the same name first"
                 )
             return dict(tensors)
+
+    def state_tensors(self, node: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Declare values that a node keeps."""
+        with self.paused():
+            current = self._node_for_state("state_tensors", node)
+            return dict(tensors) if current is None else current.states.declare(tensors)
+
+    def update_state(self, node: str, tensors: Mapping[str, Tensor]) -> None:
+        """Give the next values of declared state."""
+        with self.paused():
+            current = self._node_for_state("update_state", node)
+            if current is not None:
+                current.states.update(tensors)
+
+    def register_buffer(self, node: str, buffers: Mapping[str, Any]) -> None:
+        """Declare memory that a node changes in place."""
+        with self.paused():
+            current = self._node_for_state("register_buffer", node)
+            if current is not None:
+                current.states.declare_buffers(buffers)
+
+    def register_module(self, node: str, module: torch.nn.Module, buffer_names: Sequence[str]) -> None:
+        """Declare the buffers of a module that a node may change."""
+        with self.paused():
+            current = self._node_for_state("module", node)
+            if current is not None:
+                current.states.declare_module(module, buffer_names)
+
+    def _node_for_state(self, api: str, node: str) -> NodePass | None:
+        if self.layout is Layout.SINGLE and self._open:
+            return self._open[0]
+        current = self._open_pass(node)
+        if current is None and len(self.passes.get(node, [])) < 2 + MAX_CHECKS:
+            raise AnnotationError(
+                f"{api}('{node}') at {user_location()} has no open node '{node}', open are "
+                f"{[each.name for each in self._open]}; call annotate.input_tensors('{node}', …) first"
+            )
+        return current
 
     def _enter_stage(self, stage: str, semantics: Mapping[str, TensorSemantics]) -> None:
         if not self._open:
@@ -194,11 +242,11 @@ class TraceSession:
         return next((each for each in self._open if each.name == node), None)
 
     def _begin_pass(self, node: str) -> NodePass | None:
-        """Begin the discovery or the capture pass of a node; None once both are done."""
+        """Begin the next pass of a node: discovery, capture, then checks; None once there are enough."""
         done = self.passes.setdefault(node, [])
-        if len(done) == 2:
+        if len(done) >= 2 + MAX_CHECKS:
             return None
-        plans = done[0].plans if done else None
+        plans = done[0].plans if len(done) == 1 else None
         current = NodePass(node, plans, lambda: SegmentCapture(self.device))
         done.append(current)
         self._open.append(current)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replay each captured segment alone, afresh from its bytes, before anything is written.
+
+(a) The recorded inputs give what the traced code gave. (b) A second replay gives the same, else the
+segment keeps something. (c) After a replay on other inputs the same again, else it reads memory that it
+did not write first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leapp_policy.deploy.native_segment import NativeSegment
+from leapp_policy.errors import ExportError, HiddenStateError
+from leapp_policy.specs import ConstantSpec
+from leapp_policy.trace.node_pass import SegmentTrace
+
+_RTOL, _ATOL = 1e-5, 1e-6
+
+
+@dataclass(frozen=True)
+class SegmentAudit:
+    """What the audit of a segment found; a segment that fails raises instead.
+
+    Attributes:
+        label: The segment.
+        max_abs_error: Largest difference of its first replay from the traced code.
+        bitwise: Whether that replay was equal bit by bit.
+        repeats: Whether a second replay was equal bit by bit.
+        forgets: Whether it was again after a replay on other inputs.
+        constants: Read-only memory that it carries.
+    """
+
+    label: str
+    max_abs_error: float
+    bitwise: bool
+    repeats: bool
+    forgets: bool
+    constants: tuple[ConstantSpec, ...]
+
+
+def audit_segment(trace: SegmentTrace, metadata: str, bundle: bytes) -> SegmentAudit:
+    """Audit a captured segment.
+
+    Args:
+        trace: What was captured, with the values at its boundary.
+        metadata: Its runtime metadata, all outputs kept.
+        bundle: Its WRPB bytes.
+
+    Raises:
+        ExportError: The replay gives other results than the traced code.
+        HiddenStateError: A replay depends on the ones before.
+    """
+    with NativeSegment(bundle, metadata) as segment:
+        first = _replay(segment, trace.fed, trace.made)
+        error = max((_largest(a, b) for a, b in zip(first, trace.made, strict=True)), default=0.0)
+        for spec, got, expected in zip(trace.outputs, first, trace.made, strict=True):
+            if not torch.allclose(got, expected, rtol=_RTOL, atol=_ATOL, equal_nan=True):
+                raise ExportError(
+                    f"Segment '{trace.label}' (opened at {trace.opened_at}) gives other results when it is replayed: "
+                    f"'{spec.param_name}' {spec.dtype}{list(spec.shape)} differs by {_largest(got, expected):.3g}; it "
+                    "uses something that the capture does not carry"
+                )
+        again = _replay(segment, trace.fed, trace.made)
+        _require_same(trace, first, again, "a second replay")
+        _replay(segment, [_other(tensor) for tensor in trace.fed], trace.made)
+        after = _replay(segment, trace.fed, trace.made)
+        _require_same(trace, first, after, "a replay after one on other inputs")
+    bitwise = all(_equal(a, b) for a, b in zip(first, trace.made, strict=True))
+    return SegmentAudit(trace.label, error, bitwise, True, True, trace.constants)
+
+
+def _replay(segment: NativeSegment, fed: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
+    held = [tensor.contiguous() for tensor in fed]
+    outputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
+    segment.run_into([tensor.data_ptr() for tensor in held], [tensor.data_ptr() for tensor in outputs])
+    return outputs
+
+
+def _require_same(trace: SegmentTrace, first: list[Tensor], second: list[Tensor], what: str) -> None:
+    for spec, a, b in zip(trace.outputs, first, second, strict=True):
+        # Atomic sums may round another way in another order; on one CPU thread they do not.
+        if not _equal(a, b):
+            raise HiddenStateError(
+                f"Segment '{trace.label}' (opened at {trace.opened_at}) keeps something between replays: "
+                f"'{spec.param_name}' {spec.warp_dtype}{list(spec.warp_shape)}, {spec.num_bytes} bytes, differs by "
+                f"{_largest(a, b):.3g} in {what}; declare what it keeps with annotate.state_tensors() or "
+                "annotate.register_buffer(), or write it before it is read"
+            )
+
+
+def _other(tensor: Tensor) -> Tensor:
+    """Other contents of the same kind: shuffled, so that indices and flags stay in range."""
+    generator = torch.Generator().manual_seed(7)
+    flat = tensor.flatten()
+    shuffled = flat[torch.randperm(flat.numel(), generator=generator)]
+    if tensor.is_floating_point():
+        shuffled = shuffled * 0.5 + 0.25
+    return shuffled.view(tensor.shape).to(tensor.dtype)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return np.array_equal(a.flatten().view(torch.uint8).numpy(), b.flatten().view(torch.uint8).numpy())
+
+
+def _largest(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).abs().nan_to_num().max()) if a.numel() else 0.0
