@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leapp_policy import annotate
+    from leapp_policy.artifact.folder import Artifact
     from leapp_policy.deploy.policy_runner import PolicyRunner, load
-    from leapp_policy.export.artifact import Artifact
     from leapp_policy.pipeline import compile_graph, export, start, stop
     from leapp_policy.specs import Layout, TensorSemantics
     from leapp_policy.trace.session import TraceSession
 
 _HOME = {
-    "Artifact": "leapp_policy.export.artifact",
+    "Artifact": "leapp_policy.artifact.folder",
     "Layout": "leapp_policy.specs",
     "PolicyRunner": "leapp_policy.deploy.policy_runner",
     "TensorSemantics": "leapp_policy.specs",

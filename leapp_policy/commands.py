@@ -15,14 +15,14 @@ import torch
 import warp as wp
 
 from leapp_policy import pipeline
+from leapp_policy.artifact.folder import Artifact, system_information, write_json
+from leapp_policy.artifact.manifest import file_digest
+from leapp_policy.artifact.onnx import BackendOnnx
 from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
 from leapp_policy.errors import ConfigError
-from leapp_policy.export.artifact import Artifact, system_information, write_json
-from leapp_policy.export.manifest import file_digest
-from leapp_policy.export.onnx import BackendOnnx
 from leapp_policy.overhead import operator_overhead
 from leapp_policy.rollout.config import ParityCfg
 from leapp_policy.rollout.parity import check_parity

@@ -12,9 +12,8 @@ import warp as wp
 from torch import Tensor
 
 from leapp_policy.annotate.session import current_session, last_session
-from leapp_policy.deploy.policy_runner import PolicyRunner
-from leapp_policy.errors import AnnotationError, ConfigError, ExportError
-from leapp_policy.export.artifact import (
+from leapp_policy.artifact.backend import Backend
+from leapp_policy.artifact.folder import (
     AUDIT_NAME,
     REPORT_NAME,
     Artifact,
@@ -23,8 +22,9 @@ from leapp_policy.export.artifact import (
     write_json,
     write_models,
 )
-from leapp_policy.export.backend import Backend
-from leapp_policy.export.registry import make_backend
+from leapp_policy.artifact.registry import make_backend
+from leapp_policy.deploy.policy_runner import PolicyRunner
+from leapp_policy.errors import AnnotationError, ConfigError, ExportError
 from leapp_policy.graph.build import build_nodes
 from leapp_policy.rollout.validation import perturb, validate_executions
 from leapp_policy.specs import Layout, PolicySpec, TargetSpec

@@ -12,9 +12,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from leapp_policy.artifact.manifest import Manifest, ModelEntry, file_digest, read_manifest
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.errors import ArtifactError, ContractError
-from leapp_policy.export.manifest import Manifest, ModelEntry, file_digest, read_manifest
 from leapp_policy.specs import TensorSpec
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from leapp_policy.artifact.backend import Backend
+from leapp_policy.artifact.onnx import BackendOnnx
 from leapp_policy.errors import BackendError
-from leapp_policy.export.backend import Backend
-from leapp_policy.export.onnx import BackendOnnx
 
 _BACKENDS: dict[str, Callable[[], Backend]] = {"onnx": BackendOnnx}
 _CARRY_SEGMENTS = ("onnx", "pt2")

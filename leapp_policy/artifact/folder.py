@@ -18,9 +18,9 @@ import warp as wp
 import yaml
 from safetensors.torch import save_file
 
+from leapp_policy.artifact.backend import Backend
+from leapp_policy.artifact.manifest import ModelEntry, file_digest, manifest_document
 from leapp_policy.errors import ExportError
-from leapp_policy.export.backend import Backend
-from leapp_policy.export.manifest import ModelEntry, file_digest, manifest_document
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import PolicySpec, SegmentSpec
 

@@ -13,8 +13,8 @@ import onnx
 import torch
 from torch import Tensor
 
+from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.errors import ExportError
-from leapp_policy.export.backend import ModelFile
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.graph.metadata import output_layout
 from leapp_policy.graph.op import warp_runner
