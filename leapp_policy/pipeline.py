@@ -73,7 +73,7 @@ def export(
     session = TraceSession(name, layout=_layout(layout), device=device, march=march)
     chosen = make_backend(backend) if isinstance(backend, str) else backend
     with session:
-        for given in (inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
+        for given in (inputs, inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
             _trace_once(session, step, given)
     return _write(session, chosen, Path(out_dir), rate_hz, info or {})
 

@@ -25,6 +25,18 @@ from leapp_policy.graph.state_check import check_state
 from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
 from leapp_policy.trace.node_pass import NodePass, SegmentTrace, warp_segment
 
+_BORDER_DTYPES = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+}
+
 
 @dataclass(frozen=True)
 class NodeGraph:
@@ -140,6 +152,12 @@ def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
 
 
 def _tensor_spec(name: str, tensor: Tensor, semantics: dict[str, TensorSemantics]) -> TensorSpec:
+    if tensor.dtype not in _BORDER_DTYPES:
+        allowed = sorted(str(each).removeprefix("torch.") for each in _BORDER_DTYPES)
+        raise ExportError(
+            f"Tensor '{name}' at the border of a node has dtype {tensor.dtype}, which NumPy lacks; expected one "
+            f"of {allowed}; convert it at the border, e.g. with .float()"
+        )
     dtype = str(tensor.dtype).removeprefix("torch.")
     return TensorSpec(name, dtype, tuple(tensor.shape), semantics.get(name, TensorSemantics()))
 

@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold further executions on other inputs against the captured one.
+"""Hold further executions against the captured one: one on the same inputs, the others on other inputs.
 
-Every operation, scalar, constant and Warp call must be the same: whatever differs depends on data and
-would be frozen into the artifact without a word. This also finds branches that both passes took alike
-and values that went through NumPy or plain Python.
+Every operation, scalar, constant and Warp call must be the same. What differs on the same inputs is state,
+a clock or a random number; what differs on other inputs depends on data. Either would be frozen into the
+artifact without a word. This also finds branches that both passes took alike and values that went through
+NumPy or plain Python.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx
 
-from leapp_policy.errors import FrozenValueError
+from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
 from leapp_policy.trace.node_pass import NodePass
 
-_REMEDY = (
+_ON_DATA = (
     "a value depends on data and would be frozen into the exported graph; keep it in tensors and Warp arrays "
     "(torch.where() or wp.capture_if() instead of a Python branch, no NumPy in between)"
+)
+_ON_TIME = (
+    "state, a clock or a random number would be frozen into the exported graph; declare what the policy keeps with "
+    "annotate.register_buffer() or annotate.state_tensors(), and pass clocks and random numbers in as inputs"
 )
 
 
@@ -32,62 +38,63 @@ def check_frozen(passes: list[NodePass]) -> None:
         passes: All passes of a node: discovery, capture, checks.
 
     Raises:
-        FrozenValueError: They did other work.
+        FrozenValueError: Executions on other inputs did other work.
+        HiddenStateError: The two executions on the same inputs did other work.
     """
-    captured = passes[min(1, len(passes) - 1)]
     for other in passes[2:]:
-        _compare_segments(captured, other)
-        _compare_graphs(captured, other)
+        same = all(same_bytes(a, b) for a, b in zip(passes[1].inputs.values(), other.inputs.values(), strict=True))
+        if same:
+            _Comparison(passes[1], other, "in another execution", _ON_TIME, HiddenStateError).run()
+        else:
+            _Comparison(passes[1], other, "on other inputs", _ON_DATA, FrozenValueError).run()
 
 
-def _compare_segments(captured: NodePass, other: NodePass) -> None:
-    for one, two in itertools.zip_longest(captured.segments, other.segments):
-        if one is None or two is None:
-            present = one or two
-            raise FrozenValueError(
-                f"Node '{captured.name}' has {len(captured.segments)} Warp segment(s) on the traced inputs and "
-                f"{len(other.segments)} on other inputs; segment '{present.label}' opened at {present.opened_at} is "
-                f"not in both: {_REMEDY}"
-            )
-        for a, b in itertools.zip_longest(one.calls, two.calls):
-            if a is None or b is None or not a.same_as(b):
-                raise FrozenValueError(
-                    f"Segment '{one.label}' runs {a or 'nothing more'} on the traced inputs and {b or 'nothing more'} "
-                    f"on other inputs: {_REMEDY}"
-                )
-        for spec, a, b in zip(one.constants, one.digests, two.digests, strict=False):
+@dataclass(frozen=True)
+class _Comparison:
+    """The captured pass beside another one, and what a difference means."""
+
+    captured: NodePass
+    other: NodePass
+    when: str
+    remedy: str
+    error: type[TraceError]
+
+    def run(self) -> None:
+        """Compare segments, then the torch operations around them."""
+        self._segments()
+        numbering: tuple[dict[fx.Node, int], dict[fx.Node, int]] = ({}, {})
+        pairs = itertools.zip_longest(self.captured.recorder.graph.nodes, self.other.recorder.graph.nodes)
+        for index, (one, two) in enumerate(pairs):
+            a, b = _describe(one, numbering[0]), _describe(two, numbering[1])
             if a != b:
-                raise FrozenValueError(
-                    f"Segment '{one.label}' reads a constant ({spec.origin}) that differs on other inputs: {_REMEDY}"
-                )
+                where = _location(one) or _location(two)
+                self._refuse(f"runs {a}{where}", b)
+            numbering[0][one], numbering[1][two] = index, index
+            if one.op == "get_attr":
+                self._constants(str(one.target), str(two.target))
 
+    def _segments(self) -> None:
+        for one, two in itertools.zip_longest(self.captured.segments, self.other.segments):
+            if one is None or two is None:
+                present = one or two
+                counts = f"{len(self.captured.segments)} Warp segment(s)"
+                self._refuse(f"has {counts}", f"{len(self.other.segments)} (segment opened at {present.opened_at})")
+            for a, b in itertools.zip_longest(one.calls, two.calls):
+                if a is None or b is None or not a.same_as(b):
+                    self._refuse(f"runs {a or 'nothing more'} in segment '{one.label}'", str(b or "nothing more"))
+            for spec, a, b in zip(one.constants, one.digests, two.digests, strict=False):
+                if a != b:
+                    self._refuse(f"reads a constant in segment '{one.label}' ({spec.origin})", "other contents of it")
 
-def _compare_graphs(captured: NodePass, other: NodePass) -> None:
-    numbering: tuple[dict[fx.Node, int], dict[fx.Node, int]] = ({}, {})
-    pairs = itertools.zip_longest(captured.recorder.graph.nodes, other.recorder.graph.nodes)
-    for index, (one, two) in enumerate(pairs):
-        a, b = _describe(one, numbering[0]), _describe(two, numbering[1])
-        if a != b:
-            where = _location(one) or _location(two)
-            raise FrozenValueError(
-                f"Node '{captured.name}' does other work on other inputs{where}: {a} on the traced inputs, {b} on "
-                f"others: {_REMEDY}"
-            )
-        numbering[0][one], numbering[1][two] = index, index
-        if one.op == "get_attr":
-            _compare_constants(captured, other, one, two)
+    def _constants(self, one: str, two: str) -> None:
+        if one in self.captured.final_constants or two in self.other.final_constants:
+            return  # written: its contents before the step are judged by the state check
+        if not same_bytes(self.captured.recorder.attributes[one], self.other.recorder.attributes[two]):
+            origin = next(spec.origin for spec in self.captured.recorder.constants if spec.name == one)
+            self._refuse(f"reads a constant ({origin})", "other contents of it")
 
-
-def _compare_constants(captured: NodePass, other: NodePass, one: fx.Node, two: fx.Node) -> None:
-    name = str(one.target)
-    if name in captured.final_constants or str(two.target) in other.final_constants:
-        return  # written: its contents before the step are judged by the state check
-    a, b = captured.recorder.attributes[name], other.recorder.attributes[str(two.target)]
-    if not same_bytes(a, b):
-        origin = next(spec.origin for spec in captured.recorder.constants if spec.name == name)
-        raise FrozenValueError(
-            f"Node '{captured.name}' reads a constant ({origin}) that differs on other inputs: {_REMEDY}"
-        )
+    def _refuse(self, captured: str, other: str) -> NoReturn:
+        raise self.error(f"Node '{self.captured.name}' {captured}, and {self.when} {other}: {self.remedy}")
 
 
 def same_bytes(a: Tensor, b: Tensor) -> bool:

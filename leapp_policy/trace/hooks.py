@@ -90,6 +90,7 @@ _CALLS = {
     (wp.indexedarray, "zero_"): ("self",),
     (wp.indexedarray, "fill_"): ("self",),
     (wp.indexedarray, "assign"): ("self",),
+    (wp.Mesh, "refit"): (),
     (wp.utils, "array_cast"): ("out_array",),
     (wp.utils, "array_inner"): ("out",),
     (wp.utils, "array_scan"): ("out_array",),
@@ -141,7 +142,7 @@ class WarpHooks:
         """Replace the callables; ``remove`` puts them back."""
         try:
             self._patch(wp, "launch", self._launch_hook)
-            self._patch(wp, "launch_tiled", self._launch_hook)
+            self._patch(wp, "launch_tiled", self._tiled_launch_hook)
             self._patch(wp.Launch, "launch", self._recorded_launch_hook)
             for (owner, name), written in _CALLS.items():
                 self._patch(owner, name, functools.partial(self._call_hook, written=written))
@@ -192,6 +193,20 @@ class WarpHooks:
 
         return launch
 
+    def _tiled_launch_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def launch_tiled(*args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(*args, **kwargs)  # noqa: E731
+            if not listener.is_listening() or kwargs.get("record_cmd"):
+                return run()
+            given = dict(zip(("kernel", "dim", "inputs", "outputs"), args, strict=False)) | kwargs
+            values = (*given.get("inputs", ()), *given.get("outputs", ()))
+            shape = (given.get("dim"), given.get("block_dim"))
+            return listener.on_warp_call(HookedCall(name, given.get("kernel"), (*shape, *values), (), values), run)
+
+        return launch_tiled
+
     def _recorded_launch_hook(self, name: str, original: Callable) -> Callable:
         listener = self._listener
 
@@ -200,8 +215,8 @@ class WarpHooks:
             if not listener.is_listening():
                 return run()
             values = tuple(command.fwd_args or ())
-            dim = tuple(command.bounds.shape[i] for i in range(command.bounds.ndim))
-            return listener.on_warp_call(HookedCall(name, command.kernel, (dim, *values), (), values), run)
+            call = HookedCall(name, command.kernel, (int(command.bounds.size), *values), (), values)
+            return listener.on_warp_call(call, lambda: _with_current_binary(command, run))
 
         return launch
 
@@ -255,6 +270,17 @@ class WarpHooks:
             return listener.on_tensor_read(label, tensor, run) if listener.is_listening() else run()
 
         return read
+
+
+def _with_current_binary(command: Any, run: Callable[[], Any]) -> Any:
+    """Run a recorded launch with the module as it is built now, not as it was when it was recorded."""
+    before = command.module_exec, command.hooks
+    try:
+        command.module_exec = command.kernel.module.load(command.device, command.block_dim)
+        command.hooks = command.module_exec.get_kernel_hooks(command.kernel)
+        return run()
+    finally:
+        command.module_exec, command.hooks = before
 
 
 def result_uses(result: Any) -> list[ArrayUse]:

@@ -7,15 +7,17 @@ import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import NoReturn
 
 import torch
 from torch import Tensor, fx
 
-from leapp_policy.errors import AnnotationError, SegmentMismatchError, TraceError
+from leapp_policy.errors import AnnotationError, FrozenValueError, SegmentMismatchError, TraceError
 from leapp_policy.specs import BoundarySpec, ConstantSpec, TensorSemantics
 from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
 from leapp_policy.trace.location import Location, user_location
-from leapp_policy.trace.provenance import MemoryValue
+from leapp_policy.trace.provenance import MemoryValue, tensor_extent
 from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall, describe_argument
 from leapp_policy.trace.state import StateTable
@@ -69,19 +71,32 @@ class _Port:
     steps: list[ViewStep]
 
 
+class PassKind(Enum):
+    """What an execution is for."""
+
+    DISCOVERY = "discovery"
+    """Watch where segments open and close."""
+    CAPTURE = "capture"
+    """Capture and save each segment."""
+    CHECK = "check"
+    """Capture again, on the same inputs or on others, to be held against the capture."""
+
+
 class NodePass:
     """Records one execution of a node, from its inputs to its outputs.
 
     Args:
         name: Name of the node.
-        plans: What discovery found, in order, for a capture pass; None for a pass that only watches.
-        make_capture: Opens an APIC capture; unused while watching.
+        kind: What this execution is for.
+        plans: What discovery found, in order.
+        make_capture: Opens an APIC capture.
     """
 
     def __init__(
-        self, name: str, plans: Sequence[SegmentPlan] | None, make_capture: Callable[[], SegmentCapture]
+        self, name: str, kind: PassKind, plans: Sequence[SegmentPlan], make_capture: Callable[[], SegmentCapture]
     ) -> None:
         self.name = name
+        self.kind = kind
         self.recorder = GraphRecorder(name)
         self.segments: list[SegmentTrace] = []
         self.inputs: dict[str, Tensor] = {}
@@ -98,11 +113,6 @@ class NodePass:
         self._segment: Segment | None = None
         self._capture: SegmentCapture | None = None
         self._opaque: list[tuple[int, int, TraceError]] = []
-
-    @property
-    def is_discovery(self) -> bool:
-        """Whether this pass only watches."""
-        return self._plans is None
 
     @property
     def plans(self) -> list[SegmentPlan]:
@@ -171,7 +181,7 @@ class NodePass:
     def _output(self, name: str, tensor: Tensor) -> fx.Node:
         if name in self.outputs:
             raise AnnotationError(f"Node '{self.name}' has an output '{name}' already; give each output one name")
-        self.check_readable(tensor)
+        self.check_readable(*tensor_extent(tensor))
         node = self.recorder.value_of(tensor)
         self.outputs[name] = tensor.detach().clone()
         self.recorder.keep_alive(tensor)
@@ -183,17 +193,26 @@ class NodePass:
         """Whether memory holds a traced value of this node, or will when the open segment has run."""
         if self._segment is not None and self._segment.touches(ptr, nbytes):
             return True
+        if any(start < ptr + nbytes and ptr < start + size for start, size, _ in self._opaque):
+            return True
         return any(value.traced for value in self.recorder.memory.overlapping(ptr, nbytes))
 
     def in_open_segment(self, ptr: int, nbytes: int) -> bool:
         """Whether the open segment uses this memory."""
         return self._segment is not None and self._segment.touches(ptr, nbytes)
 
-    def check_readable(self, tensor: Tensor) -> None:
-        """Refuse memory that a segment wrote and that has no torch layout."""
-        start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    def check_readable(self, start: int, size: int) -> None:
+        """Refuse memory that an earlier segment wrote and that has no torch layout.
+
+        Args:
+            start: First byte.
+            size: Length in bytes.
+
+        Raises:
+            TraceError: It holds structs.
+        """
         for ptr, nbytes, error in self._opaque:
-            if ptr < end and start < ptr + nbytes:
+            if ptr < start + size and start < ptr + nbytes:
                 raise error
 
     # -- segments -----------------------------------------------------------------------------------
@@ -204,28 +223,40 @@ class NodePass:
         return self._segment
 
     def open_segment(self) -> None:
-        """Begin a segment; in the capture pass also an APIC capture.
+        """Begin a segment, and an APIC capture unless this pass only watches.
 
         Raises:
             SegmentMismatchError: Discovery saw no such segment.
         """
         index = len(self.segments)
-        if self._plans is not None and index >= len(self._plans):
-            raise SegmentMismatchError(
-                f"Warp capture encountered more regions than discovery: node '{self.name}' opens segment "
-                f"{index} at {user_location()}, discovery found {len(self._plans)}; make both executions take "
-                "the same path"
+        if self.kind is not PassKind.DISCOVERY and index >= len(self._plans):
+            found = len(self._plans)
+            self._diverge(
+                "Warp capture encountered more regions than discovery",
+                f"node '{self.name}' opens segment {index} at {user_location()}, discovery found {found}",
             )
         self._segment = Segment(self.name, index, user_location())
-        if self._plans is not None:
+        if self.kind is not PassKind.DISCOVERY:
             self._capture = self._make_capture()
 
     def add_call(self, call: WarpCall) -> None:
         """Add a call to the open segment and hold it against discovery."""
         assert self._segment is not None
-        if self._plans is not None:
-            self._plans[self._segment.index].check_call(len(self._segment.calls), call)
+        if self.kind is not PassKind.DISCOVERY:
+            difference = self._plans[self._segment.index].difference(len(self._segment.calls), call)
+            if difference is not None:
+                self._diverge("Warp segment diverged between discovery and capture", difference)
         self._segment.calls.append(call)
+
+    def _diverge(self, text: str, detail: str) -> NoReturn:
+        if self.kind is PassKind.CHECK:
+            raise FrozenValueError(
+                f"Warp calls differ in another execution: {detail}; they depend on data, state or a clock and would be "
+                "frozen into the exported graph; use wp.capture_if(), or pass what they depend on as an input"
+            )
+        raise SegmentMismatchError(
+            f"{text}: {detail}; make the Warp calls of both executions the same (no branch on data, no counter)"
+        )
 
     def abort(self) -> None:
         """Throw the open segment away, after an error."""
@@ -246,18 +277,21 @@ class NodePass:
         self._segment = self._capture = None
         if capture is not None:
             capture.end()
-        if self._plans is not None:
-            self._plans[segment.index].check_end(len(segment.calls), closed_by)
+        if self.kind is not PassKind.DISCOVERY:
+            missing = self._plans[segment.index].missing(len(segment.calls), closed_by)
+            if missing is not None:
+                self._diverge("Warp segment diverged between discovery and capture", missing)
         inputs, outputs, carried = self._boundary(segment)
         archive: ArchiveFiles = ()
         fed: tuple[Tensor, ...] = ()
         made: tuple[Tensor, ...] = ()
         if capture is not None:
             fed = tuple(_contents(port) for port in inputs)
-            archive = capture.save(
-                {port.spec.param_name: port.region.array for port in inputs},
-                {port.spec.param_name: port.region.array for port in outputs},
-            )
+            if self.kind is PassKind.CAPTURE:
+                archive = capture.save(
+                    {port.spec.param_name: port.region.array for port in inputs},
+                    {port.spec.param_name: port.region.array for port in outputs},
+                )
             capture.launch()
             made = tuple(_contents(port) for port in outputs)
         self._emit(segment.index, inputs, outputs)

@@ -9,7 +9,6 @@ from typing import Any
 
 import warp as wp
 
-from leapp_policy.errors import SegmentMismatchError
 from leapp_policy.trace.location import Location
 from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, base_extent, struct_type
 
@@ -67,7 +66,7 @@ class Segment:
     opened_at: Location
     calls: list[WarpCall] = field(default_factory=list)
     regions: dict[int, Region] = field(default_factory=dict)
-    kernels: dict[str, str] = field(default_factory=dict)
+    refitted: set[int] = field(default_factory=set)
 
     @property
     def label(self) -> str:
@@ -107,40 +106,28 @@ class SegmentPlan:
     calls: tuple[WarpCall, ...]
     closed_by: str
 
-    def check_call(self, index: int, call: WarpCall) -> None:
-        """Compare one call of the capture pass with discovery.
+    def difference(self, index: int, call: WarpCall) -> str | None:
+        """Compare one call with discovery; None where it is the same.
 
         Args:
             index: Position in the segment.
-            call: The call that is about to be captured.
-
-        Raises:
-            SegmentMismatchError: It is another call.
+            call: The call that is about to be made.
         """
         expected = self.calls[index] if index < len(self.calls) else None
-        if expected is None or not expected.same_as(call):
-            raise SegmentMismatchError(
-                f"Warp segment diverged between discovery and capture: segment '{self.label}', call {index}: "
-                f"expected {expected or 'the end of the segment'}, got {call}; "
-                "make the Warp calls of both executions the same (no branch on data, no counter that changes)"
-            )
+        if expected is not None and expected.same_as(call):
+            return None
+        return f"segment '{self.label}', call {index}: expected {expected or 'the end of the segment'}, got {call}"
 
-    def check_end(self, count: int, closed_by: str) -> None:
-        """Compare the end of a segment with discovery.
+    def missing(self, count: int, closed_by: str) -> str | None:
+        """Compare the end of a segment with discovery; None where it is the same.
 
         Args:
-            count: Calls that the capture pass made.
+            count: Calls that were made.
             closed_by: What closed it.
-
-        Raises:
-            SegmentMismatchError: Discovery made more calls.
         """
-        if count != len(self.calls):
-            raise SegmentMismatchError(
-                f"Warp segment diverged between discovery and capture: segment '{self.label}', call {count}: "
-                f"expected {self.calls[count]}, got the end of the segment ({closed_by}); "
-                "make the Warp calls of both executions the same (no branch on data, no counter that changes)"
-            )
+        if count == len(self.calls):
+            return None
+        return f"segment '{self.label}', call {count}: expected {self.calls[count]}, got its end ({closed_by})"
 
 
 def describe_argument(value: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import warp as wp
 from torch import Tensor
@@ -21,14 +22,19 @@ from leapp_policy.trace.capture import SegmentCapture
 from leapp_policy.trace.cpu_target import CpuTarget, cpu_target
 from leapp_policy.trace.hooks import HookedCall, WarpHooks, result_uses
 from leapp_policy.trace.location import user_location
-from leapp_policy.trace.node_pass import NodePass
+from leapp_policy.trace.node_pass import NodePass, PassKind
+from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import written_tensors
-from leapp_policy.trace.segment import WarpCall, describe_argument
+from leapp_policy.trace.segment import Segment, WarpCall, describe_argument
 from leapp_policy.trace.warp_arrays import ArrayUse, WriteSets, arrays_in, base_extent, set_cpu_flags
 
 MAX_CHECKS = 3
 """Executions after the capture that are recorded and held against it."""
+_CONDITIONALS = ("wp.capture_if", "wp.capture_while")
+_ALLOCATIONS = tuple(f"wp.{name}" for name in ("zeros", "ones", "full", "empty", "clone")) + tuple(
+    f"wp.{name}_like" for name in ("zeros", "ones", "full", "empty")
+)
 
 
 class TraceSession:
@@ -65,6 +71,8 @@ class TraceSession:
         self._thread = 0
         self._active = False
         self._busy = 0
+        self._outer = ""
+        self._objects = ObjectIds()
 
     # -- lifetime -----------------------------------------------------------------------------------
 
@@ -246,8 +254,9 @@ class TraceSession:
         done = self.passes.setdefault(node, [])
         if len(done) >= 2 + MAX_CHECKS:
             return None
-        plans = done[0].plans if len(done) == 1 else None
-        current = NodePass(node, plans, lambda: SegmentCapture(self.device))
+        kind = (PassKind.DISCOVERY, PassKind.CAPTURE, PassKind.CHECK)[min(len(done), 2)]
+        plans = done[0].plans if done else []
+        current = NodePass(node, kind, plans, lambda: SegmentCapture(self.device))
         done.append(current)
         self._open.append(current)
         return current
@@ -276,8 +285,8 @@ class TraceSession:
             if owner is None:
                 return func(*args, **kwargs)
             self._close_segments(f"torch operation {func}")
-            for tensor in tensors:
-                owner.check_readable(tensor)
+            for extent in extents:
+                owner.check_readable(*extent)
             return owner.recorder.record(func, args, kwargs)
 
     def _close_touched(self, extents: Iterable[tuple[int, int]], name: str) -> None:
@@ -334,41 +343,74 @@ class TraceSession:
             if owner is None:
                 return run()
             if owner.segment is None:
+                for array in arrays_in(list(call.arguments)):
+                    owner.check_readable(*base_extent(array))
                 self._close_segments(f"Warp call on values of node '{owner.name}'")
                 owner.open_segment()
             owner.add_call(_comparable(call))
-            return self._run_in_segment(owner, call, run)
+            self._outer = call.name
+            try:
+                return self._run_in_segment(owner, call, run)
+            finally:
+                self._outer = ""
 
     def _run_inner(self, call: HookedCall, run: Callable[[], Any]) -> Any:
         """A call that Warp makes while it serves another one: its arrays belong to the segment."""
         segment = next((each.segment for each in self._open if each.segment is not None), None)
         if segment is None:
             return run()
+        if self._outer in _CONDITIONALS and call.name in _ALLOCATIONS:
+            raise TraceError(
+                f"{call.name}() at {user_location()} allocates inside of the body of {self._outer}(), where a capture "
+                f"cannot: allocate before {self._outer}() and fill the array inside of it"
+            )
         self._build_portably(call)
+        meshes = self._meshes(segment, call)
         result = run()
-        segment.add_uses(self._uses(call), born=_born(call, result))
+        segment.add_uses([*self._uses(call), *meshes], born=_born(call, result))
         return result
 
     def _run_in_segment(self, owner: NodePass, call: HookedCall, run: Callable[[], Any]) -> Any:
         segment = owner.segment
         assert segment is not None
         self._build_portably(call)
+        meshes = self._meshes(segment, call, owner)
         try:
             result = run()
         except (LeappPolicyError, KeyboardInterrupt):
             raise
         except Exception as error:
-            stage = "discovered" if owner.is_discovery else "captured"
             raise TraceError(
-                f"Warp call {call.name} at {user_location()} in segment '{segment.label}' could not be {stage}: {error}"
+                f"Warp call {call.name} at {user_location()} in segment '{segment.label}' failed in the "
+                f"{owner.kind.value} pass: {error}"
             ) from error
-        if isinstance(result, (bool, int, float)):
+        if isinstance(result, (bool, int, float, np.generic)):
             raise FrozenValueError(
                 f"Warp call {call.name} at {user_location()} returns traced data as a Python number, which would be "
                 "frozen into the exported graph; pass an output array instead"
             )
-        segment.add_uses([*self._uses(call), *result_uses(result)], born=_born(call, result))
+        uses = [*self._uses(call), *meshes, *result_uses(result)]
+        segment.add_uses(uses, born=_born(call, result))
         return result
+
+    def _meshes(self, segment: Segment, call: HookedCall, owner: NodePass | None = None) -> list[ArrayUse]:
+        """Return the arrays of the meshes that a call reaches by handle; refuse ids that a capture cannot carry."""
+        if call.name == "wp.Mesh.refit":
+            segment.refitted.add(int(call.arguments[0].id))
+            return []
+        if call.kernel is None:
+            return []
+        found = self._objects.check_launch(call.kernel, call.kernel_arguments, str(user_location()))
+        for mesh in found if owner is not None else ():
+            ptr, nbytes = base_extent(mesh.points)
+            moved = owner is not None and owner.owns(ptr, nbytes)
+            if moved and int(mesh.id) not in segment.refitted:
+                raise TraceError(
+                    f"Kernel '{call.kernel.key}' at {user_location()} queries a wp.Mesh whose points depend on traced "
+                    "data and that was not refitted in the same segment; call mesh.refit() between the last write to "
+                    "its points and the query, without torch operations in between"
+                )
+        return [ArrayUse(array, False) for array in arrays_in(found)]
 
     def _warp_owner(self, call: HookedCall) -> NodePass | None:
         """Return the node that a call belongs to; while a segment is open, every call joins it."""

@@ -22,6 +22,8 @@ from leapp_policy.errors import TraceError
 
 WarpArray = wp.array
 
+_TILES = "tile_"
+
 # Scalar types whose torch counterpart cannot be derived from the name.
 _TORCH_DTYPE = {
     wp.bool: torch.bool,
@@ -148,6 +150,8 @@ def arrays_in(value: Any) -> Iterator[Any]:
     elif isinstance(value, wp.indexedarray):
         yield value.data
         yield from (index for index in value.indices if index is not None)
+    elif isinstance(value, wp.Mesh):
+        yield from (each for each in (value.points, value.indices, value.velocities) if each is not None)
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from arrays_in(item)
@@ -172,7 +176,8 @@ class WriteSets:
     """Which arguments a kernel writes, after Warp's own code generation; one per trace.
 
     Warp knows only while it generates code with access tracking on, and forgets at the next
-    rebuild, so the answer is kept here by kernel.
+    rebuild, so the answer is kept here by kernel. It does not see what tile operations and native
+    snippets write: a kernel that may use them counts as writing every array.
     """
 
     def __init__(self) -> None:
@@ -210,11 +215,28 @@ class WriteSets:
         """Generate the code of a module once with access tracking on, which leaves its binaries alone."""
         tracking = {"output_arch": None, "verify_autograd_array_access": True}
         context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
-        context.ModuleBuilder(module, module.resolve_options(wp.config) | tracking)
+        level = wp.config.log_level
+        try:
+            # Its advice on gradients is for people who differentiate.
+            wp.config.log_level = wp.LOG_ERROR
+            context.ModuleBuilder(module, module.resolve_options(wp.config) | tracking)
+        finally:
+            wp.config.log_level = level
         for kernel in module._get_live_kernels():
             for each in (kernel, *kernel.overloads.values()):
-                flags = [bool(argument.is_write) for argument in each.adj.args]
+                blind = _writes_unseen(each.adj)
+                flags = [blind or bool(argument.is_write) for argument in each.adj.args]
                 self._written[id(each.adj)] = (each.adj, flags)
+
+
+def _writes_unseen(code: Any) -> bool:
+    """Whether a kernel or function may write arrays in ways that code generation does not flag."""
+    called = list(code.called_user_functions)
+    return (
+        _TILES in code.source
+        or any(each.native_snippet is not None for each in called)
+        or any(_writes_unseen(each.adj) for each in called if each.native_snippet is None)
+    )
 
 
 def set_cpu_flags(module: Any, flags: str | None) -> str | None:
