@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Artifacts that many tests only read, exported once; this file also makes ``builders`` importable."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import builders
+import pytest
+import torch
+import warp as wp
+
+wp.config.log_level = wp.LOG_WARNING
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy with one segment and a linear layer, batch 2; do not change it."""
+    folder = tmp_path_factory.mktemp("shared") / "linear"
+    builders.export_step(builders.linear_policy(), builders.linear_inputs(), folder, name="linear", rate_hz=50.0)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def other_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same policy with other weights and in two nodes' place: another model under the same name."""
+    folder = tmp_path_factory.mktemp("shared") / "linear"
+    builders.export_step(builders.linear_policy(seed=1), builders.linear_inputs(), folder, name="linear", rate_hz=50.0)
+    return folder
+
+
+@pytest.fixture
+def copied(artifact: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Make copies of ``artifact`` that a test may damage."""
+    count = iter(range(1000))
+
+    def copy() -> Path:
+        return Path(shutil.copytree(artifact, tmp_path / f"copy_{next(count)}"))
+
+    return copy
