@@ -75,9 +75,6 @@ def test_library_call_is_replayed(name: str, tmp_path: Path) -> None:
     export_and_compare(step, tmp_path / "p")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="array_sum() and array_inner() return a NumPy scalar, which is not seen as a number"
-)
 def test_library_call_that_returns_a_number_is_refused() -> None:
     """J2: the sum of the example run would be a constant of the model."""
 
@@ -123,9 +120,7 @@ def test_strided_copy_says_so(tmp_path: Path) -> None:
         wp.copy(half, x[::2])
         return {"y": wp.to_torch(half)}
 
-    with pytest.raises(
-        TraceError, match=r"wp\.copy at .*test_capture_cases\.py:\d+ in segment 'p/0' could not be captured"
-    ):
+    with pytest.raises(TraceError, match=r"wp\.copy at .*test_capture_cases\.py:\d+ in segment 'p/0' .*strided"):
         builders.export_step(step, {"x": X}, tmp_path / "p")
     assert not any(tmp_path.iterdir())
 
@@ -279,7 +274,6 @@ def test_struct_array_inside_of_a_segment(tmp_path: Path) -> None:
     export_and_compare(step, tmp_path / "p")
 
 
-@pytest.mark.xfail(strict=True, reason="a struct array that one segment writes and another reads is not refused there")
 def test_struct_array_across_a_boundary_is_refused() -> None:
     """J21: the second segment would read an array that was never written."""
 
@@ -296,12 +290,9 @@ def test_struct_array_across_a_boundary_is_refused() -> None:
 
 
 TORCH_DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
-BFLOAT16 = pytest.param(
-    "bfloat16", marks=pytest.mark.xfail(strict=True, raises=TypeError, reason="bfloat16 ends in NumPy's TypeError")
-)
 
 
-@pytest.mark.parametrize("dtype", [*TORCH_DTYPES, BFLOAT16])
+@pytest.mark.parametrize("dtype", [*TORCH_DTYPES, "bfloat16"])
 def test_every_dtype_at_the_boundary(dtype: str, tmp_path: Path) -> None:
     """J22: an array of this dtype would end in a KeyError, or in other bytes."""
     x = torch.arange(1, 5).to(getattr(torch, dtype))
@@ -430,8 +421,8 @@ DIVERGING: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
     "scalar": (lambda x: shifted(x, 1.0), lambda x: shifted(x, 2.5), r"expected .* 1\.0, .*got .* 2\.5, "),
     "shape": (shifted, lambda x: shifted(x[1:]), r"float32\[2, 3\].*got .*float32\[1, 3\]"),
     "function": (lambda x: wp.zeros(3), lambda x: wp.empty(3), r"expected wp\.zeros\(.*got wp\.empty\("),
-    "fewer calls": (shifted, lambda x: None, r"expected .*got the end of the segment \(wp\.to_torch\(\)\)"),
-    "more calls": (lambda x: None, shifted, r"expected the end of the segment, got wp\.empty_like"),
+    "fewer calls": (shifted, lambda x: None, r"expected .*got .*end.* \(wp\.to_torch\(\)\)"),
+    "more calls": (lambda x: None, shifted, r"expected .*end.*, got wp\.empty_like"),
 }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import shutil
 from collections.abc import Callable
@@ -218,15 +219,26 @@ def test_a_constant_output_is_refused(tmp_path: Path) -> None:
 
 def test_work_that_differs_on_other_inputs_is_not_written(tmp_path: Path) -> None:
     """B5: a model that is right only on the traced input would be shipped."""
+
+    def step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        # A read that no hook sees, as a C extension makes it.
+        first = ctypes.c_float.from_address(obs["x"].data_ptr()).value
+        return {"action": builders.scaled(obs["x"]) * (1.0 if first > 0.0 else 3.0)}
+
+    match = r"1\.0\), .* at .*test_observation_cases\.py:\d+, and .* other inputs .*3\.0\)"
+    with pytest.raises(FrozenValueError, match=match):
+        builders.export_step(step, {"x": torch.ones(2, 3)}, tmp_path / "p")
+    assert not any(tmp_path.iterdir())
+
+
+def test_work_that_differs_from_run_to_run_is_not_written(tmp_path: Path) -> None:
+    """B5: a model that is right only in the runs of the export would be shipped."""
     runs: list[int] = []
 
     def step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
         runs.append(0)
-        # Both executions on the traced input take the same side.
         return {"action": builders.scaled(obs["x"]) * (1.0 if len(runs) <= 2 else 3.0)}
 
-    with pytest.raises(
-        FrozenValueError, match=r"1\.0\), .* at .*test_observation_cases\.py:\d+, and on other inputs .*3\.0\)"
-    ):
+    with pytest.raises(TraceError, match=r"1\.0\), .* at .*test_observation_cases\.py:\d+, and .*3\.0\)"):
         builders.export_step(step, {"x": torch.ones(2, 3)}, tmp_path / "p")
     assert not any(tmp_path.iterdir())

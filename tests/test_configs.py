@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every configuration composes, in every choice of its groups, into the dataclass that the code takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import hydra
+import leapp_policy.conf
+import pytest
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, register_schemas, to_config
+from leapp_policy.deploy.onnx_session import OPTIMIZATION_LEVELS
+from leapp_policy.errors import ConfigError
+from leapp_policy.specs import Layout
+
+CONF = Path(next(iter(leapp_policy.conf.__path__)))
+SCHEMAS: dict[str, type] = {
+    "export_policy": ExportCfg,
+    "rollout_parity": ParityScriptCfg,
+    "bench_policy": BenchScriptCfg,
+}
+GROUPS = {
+    "export_policy": ("task", "policy", "backend", "layout", "segments", "device"),
+    "rollout_parity": ("task", "policy", "parity"),
+    "bench_policy": ("task", "policy"),
+}
+
+
+@pytest.fixture(autouse=True)
+def composing() -> Iterator[None]:
+    register_schemas()
+    with hydra.initialize_config_module("leapp_policy.conf", version_base="1.3"):
+        yield
+
+
+def compose(config: str, *overrides: str) -> Any:
+    raw: DictConfig = hydra.compose(config, list(overrides))
+    return to_config(raw, SCHEMAS[config])
+
+
+def choices() -> list[tuple[str, str, str]]:
+    """Each file of each group with each script that uses the group."""
+    return [
+        (config, group, path.stem)
+        for config, groups in GROUPS.items()
+        for group in groups
+        for path in sorted((CONF / group).glob("*.yaml"))
+    ]
+
+
+@pytest.mark.parametrize("config", SCHEMAS)
+def test_defaults_compose(config: str) -> None:
+    """A script would fail before its first line."""
+    cfg = compose(config)
+    assert type(cfg) is SCHEMAS[config]
+    assert cfg.task.rate_hz == 50.0
+
+
+@pytest.mark.parametrize(("config", "group", "choice"), choices())
+def test_every_choice_composes(config: str, group: str, choice: str) -> None:
+    """A choice that the manual names would fail, or change nothing."""
+    assert type(compose(config, f"{group}={choice}")) is SCHEMAS[config]
+
+
+def test_every_group_is_used() -> None:
+    """A folder of choices would be in no script."""
+    folders = {path.name for path in CONF.iterdir() if path.is_dir() and any(path.glob("*.yaml"))}
+    assert folders == {group for groups in GROUPS.values() for group in groups}
+
+
+def test_every_config_is_tested() -> None:
+    """A new script's configuration would be composed by nobody."""
+    assert {path.stem for path in CONF.glob("*.yaml")} == {*SCHEMAS, "train"}
+
+
+@pytest.mark.parametrize("config", SCHEMAS)
+def test_what_a_config_names_exists(config: str) -> None:
+    """The default task or policy would be found missing only after the start."""
+    cfg = compose(config)
+    import_module(cfg.task.module)
+    module, _, name = cfg.policy.factory.rpartition(".")
+    module, _, owner = module.rpartition(".")
+    assert callable(getattr(getattr(import_module(module), owner), name))
+
+
+@pytest.mark.parametrize("layout", [layout.name for layout in Layout])
+def test_layouts(layout: str) -> None:
+    """A layout would have no file in its group."""
+    path = CONF / "layout" / f"{layout.lower()}.yaml"
+    assert path.is_file()
+    assert compose("export_policy", f"layout={path.stem}").layout.name is Layout[layout]
+
+
+def test_optimisation_level_is_one_of_the_runners() -> None:
+    """Parity would run at a level that the runner does not know."""
+    assert compose("rollout_parity").parity.optimization in OPTIMIZATION_LEVELS
+
+
+BAD_OVERRIDES = [
+    ("backend=onix", r"Available options:\s+onnx"),
+    ("layout=round", r"Available options:\s+\S*single\s+split"),
+    ("backend.runtme=1.17", "runtme"),
+    ("nmae=x", "nmae"),
+    ("num_envs=many", "many"),
+    ("num_envs=1.5", r"1\.5"),
+    ("backend.opset=new", "new"),
+    ("segments.mode=SOME", "SOME"),
+]
+
+
+@pytest.mark.parametrize(("override", "match"), BAD_OVERRIDES)
+def test_bad_override(override: str, match: str) -> None:
+    """A typing error would be ignored, and the default would run."""
+    with pytest.raises((HydraException, OmegaConfBaseException, ConfigError), match=f"(?s){match}"):
+        compose("export_policy", override)
+
+
+def test_missing_value_is_a_sentence() -> None:
+    """OmegaConf's exception would reach the console."""
+    with pytest.raises(ConfigError, match="Configuration is not valid: .*factory"):
+        compose("export_policy", "policy.factory=???")
+
+
+def test_a_config_is_plain_data() -> None:
+    """A DictConfig would leak past the first line of a script."""
+    cfg = compose("export_policy", "+policy.kwargs.num=3", "+task.env_kwargs.a=[1,2]")
+    assert type(cfg.policy.kwargs) is dict
+    assert type(cfg.task.env_kwargs["a"]) is list
+    assert type(cfg.task).__module__ == "leapp_policy.config"

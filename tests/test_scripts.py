@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of the README as their users run them; each start takes seconds, so there are few."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leapp_policy.deploy.policy_runner import load
+
+pytest.importorskip("mujoco")
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+
+
+def run_script(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def assert_fails(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode != 0, done.stdout
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """An artifact that the command wrote, and what the command said."""
+    cwd = tmp_path_factory.mktemp("scripts")
+    return cwd / "arm", run_script("export_policy", "out_dir=arm", cwd=cwd)
+
+
+def test_export(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """The first command of the README would fail, or not say what it wrote."""
+    folder, done = exported
+    assert done.returncode == 0, done.stderr
+    assert "Exported 'arm_reach' to arm/" in done.stdout
+    assert "segment arm_reach/0: " in done.stdout
+    assert "arm_reach.onnx" in done.stdout
+    assert [path.name for path in folder.parent.iterdir()] == ["arm"]
+    runner = load(folder)
+    assert runner.manifest.rate_hz == 50.0
+    assert runner.inputs.keys() == {"joint_pos", "joint_vel", "target_pose"}
+    assert json.loads((folder / "export.json").read_text())["info"]["task"] == "LeappPolicy/ArmReach-v0"
+
+
+def test_parity(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """The second command of the README would fail, or pass without having compared."""
+    folder, _ = exported
+    limits = ("parity.seeds=2", "parity.episodes=2", "parity.steps=20")
+    done = run_script("rollout_parity", "artifact=arm", *limits, cwd=folder.parent)
+    assert done.returncode == 0, done.stderr
+    assert "Open loop: 40 steps, largest error" in done.stdout
+    assert "Closed loop: 2 episodes, " in done.stdout
+    assert json.loads((folder / "parity.json").read_text())
+    assert (folder / "parity.html").read_text().startswith("<!")
+
+
+def test_parity_fails_past_the_tolerance(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """CI would stay green on a policy that acts otherwise."""
+    folder, _ = exported
+    limits = ("parity=open_loop", "parity.seeds=1", "parity.steps=20", "parity.rtol=0", "parity.atol=0")
+    done = run_script("rollout_parity", "artifact=arm", *limits, cwd=folder.parent)
+    assert_fails(done)
+    assert done.returncode == 1
+
+
+def test_bench(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """The table in the README could not be made again."""
+    folder, _ = exported
+    done = run_script("bench_policy", "artifact=arm", "seconds=0.5", cwd=folder.parent)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "bench.json").read_text())
+    assert {"eager", "onnx"} <= report["variants"].keys()
+    for variant in report["variants"].values():
+        assert variant["n"] > 0
+        assert variant["median_us"] <= variant["p99_us"]
+    assert (folder / "bench.md").read_text() in done.stdout + "\n"
+
+
+MISTAKES = {
+    "group choice": ("export_policy", ["backend=onix"], ["backend/onix", "onnx"]),
+    "key": ("export_policy", ["num_env=2"], ["num_env"]),
+    "type": ("export_policy", ["num_envs=many"], ["num_envs", "many"]),
+    "policy": ("export_policy", ["policy.factory=leapp_policy.nothing"], ["Export failed: ", "'leapp_policy.nothing'"]),
+    "task": ("export_policy", ["task.env_id=Nothing-v0"], ["Export failed: Task 'Nothing-v0' cannot be made"]),
+    "device": ("export_policy", ["device.name=tpu"], ["Export failed: ", "tpu"]),
+    "march": ("export_policy", ["device.march=native"], ["Export failed: CPU target must be one of ", "'native'"]),
+    "artifact": ("rollout_parity", ["artifact=nowhere"], ["Parity could not be checked: Artifact 'nowhere' must be"]),
+    "bench": ("bench_policy", ["artifact=nowhere"], ["Timing failed: Artifact 'nowhere' must be"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake(name: str, tmp_path: Path) -> None:
+    """A typing error would end in a traceback, or in exit code 0."""
+    script, arguments, words = MISTAKES[name]
+    assert_fails(run_script(script, *arguments, cwd=tmp_path), *words)
+    assert not any(tmp_path.iterdir())
+
+
+def test_foreign_folder(tmp_path: Path) -> None:
+    """A mistyped out_dir would delete somebody's files."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("text")
+    done = run_script("export_policy", "out_dir=home", cwd=tmp_path)
+    assert_fails(done, "Export failed: Output folder", "holds files that are no artifact")
+    assert (tmp_path / "home" / "thesis.tex").read_text() == "text"
+    shutil.rmtree(tmp_path / "home")
+    assert not any(tmp_path.iterdir())
