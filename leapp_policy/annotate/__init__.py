@@ -8,6 +8,7 @@ from leapp_policy.annotate.api import (
     register_buffer,
     state_tensors,
     update_state,
+    warp_op,
 )
 from leapp_policy.specs import TensorSemantics
 
@@ -19,4 +20,5 @@ __all__ = [
     "register_buffer",
     "state_tensors",
     "update_state",
+    "warp_op",
 ]

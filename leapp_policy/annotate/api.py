@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ContextDecorator
 from typing import Any
 
 from torch import Tensor
@@ -151,6 +152,34 @@ def module(node: str, model: Module, *, buffer_names: Sequence[str] | None = Non
     session = current_session()
     if session is not None:
         session.register_module(node, model, list(buffer_names or known))
+
+
+class warp_op(ContextDecorator):  # noqa: N801 (used like a function)
+    """Declare a block of Warp calls that becomes one segment, as a context manager or a decorator.
+
+    Synchronisation inside of the block only logs a warning; torch operations and reads of what the block
+    writes belong before or after it.
+
+    Args:
+        node: Name of the node; it is open.
+
+    Raises:
+        AnnotationError: The node is not open (on entering).
+        TraceError: Another block is open, or the block does other work than Warp calls on the node's values.
+    """
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def __enter__(self) -> None:
+        session = current_session()
+        if session is not None:
+            session.begin_warp_op(self._node)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        session = current_session()
+        if session is not None:
+            session.end_warp_op(self._node, failed=kind is not None)
 
 
 def _check_payload(api: str, node: str, tensors: Any, semantics: Any) -> None:

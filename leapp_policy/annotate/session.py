@@ -39,15 +39,6 @@ class Session(Protocol):
         """Close a node; return the tensors to go on with."""
         ...
 
-
-_CURRENT: ContextVar[Session | None] = ContextVar("leapp_policy_session", default=None)
-_LAST: ContextVar[Session | None] = ContextVar("leapp_policy_last_session", default=None)
-
-
-def current_session() -> Session | None:
-    """Return the session of this context, None outside of a trace."""
-    return _CURRENT.get()
-
     def state_tensors(self, node: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Declare values that the node keeps; return the tensors to go on with."""
         ...
@@ -63,6 +54,23 @@ def current_session() -> Session | None:
     def register_module(self, node: str, module: Module, buffer_names: Sequence[str]) -> None:
         """Declare the buffers of a module that the node may change."""
         ...
+
+    def begin_warp_op(self, node: str) -> None:
+        """Enter an explicit block of Warp calls."""
+        ...
+
+    def end_warp_op(self, node: str, *, failed: bool) -> None:
+        """Leave an explicit block of Warp calls."""
+        ...
+
+
+_CURRENT: ContextVar[Session | None] = ContextVar("leapp_policy_session", default=None)
+_LAST: ContextVar[Session | None] = ContextVar("leapp_policy_last_session", default=None)
+
+
+def current_session() -> Session | None:
+    """Return the session of this context, None outside of a trace."""
+    return _CURRENT.get()
 
 
 def enter_session(session: Session) -> None:

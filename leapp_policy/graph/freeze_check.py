@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 
 from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
 from leapp_policy.trace.node_pass import NodePass
@@ -77,6 +78,7 @@ class _Comparison:
         for one, two in itertools.zip_longest(self.captured.segments, self.other.segments):
             if one is None or two is None:
                 present = one or two
+                assert present is not None
                 counts = f"{len(self.captured.segments)} Warp segment(s)"
                 self._refuse(f"has {counts}", f"{len(self.other.segments)} (segment opened at {present.opened_at})")
             for a, b in itertools.zip_longest(one.calls, two.calls):
@@ -114,7 +116,7 @@ def same_bytes(a: Tensor, b: Tensor) -> bool:
 def _describe(node: fx.Node | None, numbering: dict[fx.Node, int]) -> str:
     if node is None:
         return "nothing more"
-    numbered = fx.node.map_arg((node.args, node.kwargs), lambda each: f"%{numbering[each]}")
+    numbered = map_arg((node.args, node.kwargs), lambda each: f"%{numbering[each]}")
     if node.op == "get_attr":
         return "a constant"
     return f"{node.target}{_plain(numbered)}" if node.op != "output" else f"output{_plain(numbered)}"

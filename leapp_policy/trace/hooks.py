@@ -45,7 +45,7 @@ class WarpListener(Protocol):
         """A call that works on arrays."""
         ...
 
-    def on_warp_boundary(self, name: str, run: Callable[[], Any]) -> Any:
+    def on_warp_boundary(self, name: str, arrays: list[Any], run: Callable[[], Any]) -> Any:
         """A call that reads results, or waits for them."""
         ...
 
@@ -239,7 +239,7 @@ class WarpHooks:
 
         def boundary(*args: Any, **kwargs: Any) -> Any:
             run = lambda: original(*args, **kwargs)  # noqa: E731
-            return listener.on_warp_boundary(name, run) if listener.is_listening() else run()
+            return listener.on_warp_boundary(name, list(arrays_in(args)), run) if listener.is_listening() else run()
 
         return boundary
 

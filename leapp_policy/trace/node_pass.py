@@ -191,7 +191,7 @@ class NodePass:
 
     def owns(self, ptr: int, nbytes: int) -> bool:
         """Whether memory holds a traced value of this node, or will when the open segment has run."""
-        if self._segment is not None and self._segment.touches(ptr, nbytes):
+        if self._segment is not None and self._segment.writes(ptr, nbytes):
             return True
         if any(start < ptr + nbytes and ptr < start + size for start, size, _ in self._opaque):
             return True
@@ -222,8 +222,11 @@ class NodePass:
         """The open segment."""
         return self._segment
 
-    def open_segment(self) -> None:
+    def open_segment(self, *, is_explicit: bool = False) -> None:
         """Begin a segment, and an APIC capture unless this pass only watches.
+
+        Args:
+            is_explicit: Whether only its own end closes it.
 
         Raises:
             SegmentMismatchError: Discovery saw no such segment.
@@ -235,7 +238,7 @@ class NodePass:
                 "Warp capture encountered more regions than discovery",
                 f"node '{self.name}' opens segment {index} at {user_location()}, discovery found {found}",
             )
-        self._segment = Segment(self.name, index, user_location())
+        self._segment = Segment(self.name, index, user_location(), is_explicit)
         if self.kind is not PassKind.DISCOVERY:
             self._capture = self._make_capture()
 

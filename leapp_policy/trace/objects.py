@@ -88,7 +88,7 @@ def _numbers(declared: Any, value: Any) -> Iterator[tuple[Any, int]]:
             yield from _numbers(field.type, getattr(value, name))
     elif isinstance(value, WarpArray):
         dtype = value.dtype
-        if dtype in (wp.uint64, wp.handle, wp.int64) and 0 < value.size <= _LARGEST_SCAN and value.device.is_cpu:
+        if dtype in (wp.uint64, wp.handle, wp.int64) and 0 < value.size <= _LARGEST_SCAN and str(value.device) == "cpu":
             yield from ((dtype, int(each)) for each in np.unique(_host_view(value)) if each > 0)
     elif declared in (wp.uint64, wp.int64, wp.handle) and value is not None:
         yield declared, int(value)

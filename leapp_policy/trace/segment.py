@@ -64,6 +64,7 @@ class Segment:
     node_name: str
     index: int
     opened_at: Location
+    is_explicit: bool = False
     calls: list[WarpCall] = field(default_factory=list)
     regions: dict[int, Region] = field(default_factory=dict)
     refitted: set[int] = field(default_factory=set)
@@ -92,6 +93,10 @@ class Segment:
                 region.written |= use.written
                 region.born |= ptr in fresh
                 region.nbytes = max(region.nbytes, nbytes)
+
+    def writes(self, ptr: int, nbytes: int) -> bool:
+        """Whether the segment may write any byte of ``[ptr, ptr + nbytes)``."""
+        return any(r.written and r.ptr < ptr + nbytes and ptr < r.ptr + r.nbytes for r in self.regions.values())
 
     def touches(self, ptr: int, nbytes: int) -> bool:
         """Whether the segment uses any byte of ``[ptr, ptr + nbytes)``."""

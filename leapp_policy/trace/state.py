@@ -64,7 +64,7 @@ class StateTable:
 
     def __init__(self, node_name: str, recorder: GraphRecorder) -> None:
         self.entries: dict[str, StateEntry] = {}
-        self.restorable: list[StateEntry] = []
+        self._restorable: list[StateEntry] = []
         self._node_name = node_name
         self._recorder = recorder
 
@@ -129,6 +129,11 @@ class StateTable:
             label = name.replace(".", "_")
             self._add_memory(StateEntry(label, buffer.detach().clone(), memory=buffer, owner=(module, name)), buffer)
 
+    def restore(self) -> None:
+        """Give declared memory back as it was when it was declared."""
+        for entry in self._restorable:
+            entry.restore()
+
     def drop_unchanged(self) -> None:
         """Make constants of buffers that the step neither wrote nor replaced."""
         for name, entry in list(self.entries.items()):
@@ -154,7 +159,7 @@ class StateTable:
                 f"Buffer '{entry.name}' of node '{self._node_name}' was used before it was declared at "
                 f"{user_location()}; call annotate.register_buffer() right after annotate.input_tensors()"
             )
-        self.restorable.append(self._add(entry))
+        self._restorable.append(self._add(entry))
         self._recorder.add_input(entry.spec.input, entry.memory)
         if isinstance(buffer, Tensor):
             self._recorder.add_name(buffer, entry.memory)

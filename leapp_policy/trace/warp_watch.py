@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide for each Warp call which segment it belongs to, and what it touches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from leapp_policy.errors import FrozenValueError, LeappPolicyError, TraceError
+from leapp_policy.trace.cpu_target import CpuTarget
+from leapp_policy.trace.hooks import HookedCall, result_uses
+from leapp_policy.trace.location import user_location
+from leapp_policy.trace.node_pass import NodePass
+from leapp_policy.trace.nodes import NodeSet
+from leapp_policy.trace.objects import ObjectIds
+from leapp_policy.trace.segment import Segment, WarpCall, describe_argument
+from leapp_policy.trace.torch_watch import TorchWatch
+from leapp_policy.trace.warp_arrays import ArrayUse, WriteSets, arrays_in, base_extent, set_cpu_flags
+
+_LOG = logging.getLogger(__name__)
+_CONDITIONALS = ("wp.capture_if", "wp.capture_while")
+_ALLOCATIONS = tuple(f"wp.{name}" for name in ("zeros", "ones", "full", "empty", "clone")) + tuple(
+    f"wp.{name}_like" for name in ("zeros", "ones", "full", "empty")
+)
+_HOST_READS = tuple(
+    f"wp.{owner}.{name}" for owner in ("array", "indexedarray") for name in ("numpy", "list", "__array__")
+)
+
+
+class WarpWatch:
+    """What the hooks report to.
+
+    Args:
+        nodes: The nodes of the trace.
+        torch_watch: Judges reads of torch tensors.
+        target: What CPU kernels are built for.
+    """
+
+    def __init__(self, nodes: NodeSet, torch_watch: TorchWatch, target: CpuTarget) -> None:
+        self._nodes = nodes
+        self._torch_watch = torch_watch
+        self._target = target
+        self._write_sets = WriteSets()
+        self._objects = ObjectIds()
+        self._module_flags: dict[int, tuple[Any, str | None]] = {}
+        self._outer = ""
+        self._thread = threading.get_ident()
+
+    def restore(self) -> None:
+        """Give Warp's modules their own compiler flags back."""
+        for module, flags in self._module_flags.values():
+            set_cpu_flags(module, flags)
+        self._module_flags.clear()
+
+    def is_listening(self) -> bool:
+        """Whether the calling thread is the traced one and a node is open."""
+        return bool(self._nodes.open) and threading.get_ident() == self._thread
+
+    def on_warp_call(self, call: HookedCall, run: Callable[[], Any]) -> Any:
+        """Run a Warp call; let it join or open a segment when it touches a traced value."""
+        if self._nodes.is_paused:
+            return self._run_inner(call, run)
+        with self._nodes.serving():
+            owner = self._owner(call)
+            if owner is None:
+                return run()
+            if owner.segment is None:
+                for array in arrays_in(list(call.arguments)):
+                    owner.check_readable(*base_extent(array))
+                self._nodes.close_segments(f"Warp call {call.name} on values of node '{owner.name}'")
+                owner.open_segment()
+            owner.add_call(_comparable(call))
+            self._outer = call.name
+            try:
+                return self._run_in_segment(owner, call, run)
+            finally:
+                self._outer = ""
+
+    def _owner(self, call: HookedCall) -> NodePass | None:
+        """Return the node that a call belongs to; while a segment is open, every call joins it."""
+        extents = [base_extent(array) for array in arrays_in([*call.arguments, *call.written])]
+        conflict = f"{call.name} received traced Warp arrays from different LEAPP trace contexts."
+        owner = self._nodes.owner_of(extents, conflict)
+        current = self._nodes.with_segment
+        if owner is None or current is None or owner is current:
+            return owner or current
+        if current.segment is not None and current.segment.is_explicit:
+            raise TraceError(
+                "Cannot begin WarpOp because the active WarpOp is protected by an owner token. "
+                f"{call.name} at {user_location()} works on values of node '{owner.name}' inside of the block "
+                f"annotate.warp_op('{current.name}') entered at {current.segment.opened_at}; move it out of the block"
+            )
+        return owner
+
+    def _run_inner(self, call: HookedCall, run: Callable[[], Any]) -> Any:
+        """A call that Warp makes while it serves another one: its arrays belong to the segment."""
+        current = self._nodes.with_segment
+        if current is None or current.segment is None:
+            return run()
+        if self._outer in _CONDITIONALS and call.name in _ALLOCATIONS:
+            raise TraceError(
+                f"{call.name}() at {user_location()} allocates inside of the body of {self._outer}(), where a capture "
+                f"cannot: allocate before {self._outer}() and fill the array inside of it"
+            )
+        return self._run_and_note(current, current.segment, call, run)
+
+    def _run_in_segment(self, owner: NodePass, call: HookedCall, run: Callable[[], Any]) -> Any:
+        assert owner.segment is not None
+        try:
+            result = self._run_and_note(owner, owner.segment, call, run)
+        except (LeappPolicyError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise TraceError(
+                f"Warp call {call.name} at {user_location()} in segment '{owner.segment.label}' failed in the "
+                f"{owner.kind.value} pass: {error}"
+            ) from error
+        if isinstance(result, (bool, int, float, np.generic)):
+            raise FrozenValueError(
+                f"Warp call {call.name} at {user_location()} returns traced data as a Python number, which would be "
+                "frozen into the exported graph; pass an output array instead"
+            )
+        return result
+
+    def _run_and_note(self, owner: NodePass, segment: Segment, call: HookedCall, run: Callable[[], Any]) -> Any:
+        """Run a call of a segment and note the memory that it touches."""
+        self._build_portably(call)
+        meshes = self._meshes(owner, segment, call)
+        result = run()
+        segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
+        return result
+
+    def _uses(self, call: HookedCall) -> list[ArrayUse]:
+        uses = [ArrayUse(array, True) for array in call.written]
+        if call.kernel is not None:
+            return uses + self._write_sets.launch_uses(call.kernel, call.kernel_arguments)
+        written = {id(array) for array in call.written}
+        return uses + [ArrayUse(array, False) for array in arrays_in(list(call.arguments)) if id(array) not in written]
+
+    def _meshes(self, owner: NodePass, segment: Segment, call: HookedCall) -> list[ArrayUse]:
+        """Return the arrays of the meshes that a call reaches by handle; refuse ids that a capture cannot carry."""
+        if call.name == "wp.Mesh.refit":
+            segment.refitted.add(int(call.arguments[0].id))
+            return []
+        if call.kernel is None:
+            return []
+        found = self._objects.check_launch(call.kernel, call.kernel_arguments, str(user_location()))
+        for mesh in found:
+            if owner.owns(*base_extent(mesh.points)) and int(mesh.id) not in segment.refitted:
+                raise TraceError(
+                    f"Kernel '{call.kernel.key}' at {user_location()} queries a wp.Mesh whose points depend on traced "
+                    "data and that was not refitted in the same segment; call mesh.refit() between the last write to "
+                    "its points and the query, without torch operations in between"
+                )
+        return [ArrayUse(array, False) for array in arrays_in(found)]
+
+    def _build_portably(self, call: HookedCall) -> None:
+        """Build the kernel's module for the stated target instead of for this host."""
+        if call.kernel is None or id(call.kernel.module) in self._module_flags:
+            return
+        module = call.kernel.module
+        self._module_flags[id(module)] = (module, set_cpu_flags(module, self._target.compiler_flags))
+
+    def on_warp_boundary(self, name: str, arrays: list[Any], run: Callable[[], Any]) -> Any:
+        """Close the open segment before its results are read; an explicit block stays open."""
+        if not self._nodes.is_paused:
+            current = self._nodes.with_segment
+            with self._nodes.serving():
+                if current is not None and current.segment is not None and current.segment.is_explicit:
+                    _stay_open(current.segment, name, arrays)
+                else:
+                    self._nodes.close_segments(f"{name}()")
+        return self.on_warp_conversion(run)
+
+    def on_warp_conversion(self, run: Callable[[], Any]) -> Any:
+        """Convert without recording: it is the same memory under another name."""
+        with self._nodes.paused():
+            return run()
+
+    def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
+        """Refuse Warp's own captures inside of a traced node."""
+        if self._nodes.is_paused:
+            return run()
+        raise TraceError(
+            f"{name}() at {user_location()} is called inside of a traced node, where the tracer captures itself; "
+            "call the body directly while a trace is open"
+        )
+
+    def on_tensor_read(self, name: str, tensor: Tensor, run: Callable[[], Any]) -> Any:
+        """Refuse to turn a traced tensor into Python or NumPy data."""
+        return self._torch_watch.on_tensor_read(name, tensor, run)
+
+
+def _stay_open(segment: Segment, name: str, arrays: list[Any]) -> None:
+    """Warn of a synchronisation in an explicit block; refuse to read what the block has not made yet."""
+    for array in arrays if name in _HOST_READS else ():
+        if segment.writes(*base_extent(array)):
+            raise TraceError(
+                f"{name}() at {user_location()} reads an array that the explicit block '{segment.label}' (entered at "
+                f"{segment.opened_at}) writes: the block has only been captured, so the data would be stale; read it "
+                "after the block"
+            )
+    _LOG.warning(
+        "%s() at %s inside of the explicit block '%s' has no effect on the capture; the block stays open",
+        name,
+        user_location(),
+        segment.label,
+    )
+
+
+def _born(call: HookedCall, result: Any) -> list[Any]:
+    """Arrays that a call allocated: returned, and not one of its arguments or a view of one."""
+    known = {base_extent(array)[0] for array in arrays_in(list(call.arguments))}
+    return [use.array for use in result_uses(result) if base_extent(use.array)[0] not in known]
+
+
+def _comparable(call: HookedCall) -> WarpCall:
+    target = "" if call.kernel is None else f"{call.kernel.module.name}.{call.kernel.key}"
+    return WarpCall(call.name, target, tuple(describe_argument(each) for each in call.arguments), user_location())
