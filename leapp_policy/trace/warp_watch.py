@@ -72,7 +72,7 @@ class WarpWatch:
             if owner.segment is None:
                 for array in arrays_in(list(call.arguments)):
                     owner.check_readable(*base_extent(array))
-                self._nodes.close_segments(f"Warp call {call.name} on values of node '{owner.name}'")
+                self._nodes.close_segments(f"Warp call on values of node '{owner.name}'")
                 owner.open_segment()
             owner.add_call(_comparable(call))
             self._outer = call.name
