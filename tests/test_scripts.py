@@ -88,12 +88,9 @@ MISTAKES = {
     "group choice": ("export_policy", ["backend=onix"], ["backend/onix", "onnx"]),
     "key": ("export_policy", ["num_env=2"], ["num_env"]),
     "type": ("export_policy", ["num_envs=many"], ["num_envs", "many"]),
-    "policy": ("export_policy", ["policy.factory=leapp_policy.nothing"], ["Export failed: ", "'leapp_policy.nothing'"]),
-    "task": ("export_policy", ["task.env_id=Nothing-v0"], ["Export failed: Task 'Nothing-v0' cannot be made"]),
     "device": ("export_policy", ["device.name=tpu"], ["Export failed: ", "tpu"]),
     "march": ("export_policy", ["device.march=native"], ["Export failed: CPU target must be one of ", "'native'"]),
     "artifact": ("rollout_parity", ["artifact=nowhere"], ["Parity could not be checked: Artifact 'nowhere' must be"]),
-    "bench": ("bench_policy", ["artifact=nowhere"], ["Timing failed: Artifact 'nowhere' must be"]),
 }
 
 

@@ -81,7 +81,6 @@ def test_a_file_in_the_place_is_left_alone(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"p": b"text"}
 
 
-@pytest.mark.xfail(strict=True, reason="any folder with a file export.json is deleted, whatever else it holds")
 def test_foreign_files_beside_an_artifact_are_left_alone(tmp_path: Path) -> None:
     """Notes that somebody put beside an artifact would be deleted by the next export."""
     folder = tmp_path / "p"
@@ -177,7 +176,6 @@ def test_bad_result_of_the_step(result: object, tmp_path: Path) -> None:
         builders.export_step(lambda obs: result, builders.linear_inputs(), tmp_path / "p")  # pyright: ignore
 
 
-@pytest.mark.xfail(strict=True, reason="ONNX Runtime refuses the model without outputs, in a text of its own")
 def test_no_output(tmp_path: Path) -> None:
     """A model without an output would be written."""
     with pytest.raises((ExportError, TraceError), match="output"):

@@ -29,14 +29,7 @@ def line_of(code: str) -> str:
     return re.escape(f"{Path(__file__).name}:{number}")
 
 
-LSTM_RECORDED_AS_MKLDNN = pytest.mark.xfail(
-    strict=True, raises=ExportError, reason="an LSTM is recorded as aten.mkldnn_rnn_layer, which ONNX does not have"
-)
-
-
-@pytest.mark.parametrize(
-    ("kind", "layers"), [("GRU", 1), ("GRU", 2), pytest.param("LSTM", 1, marks=LSTM_RECORDED_AS_MKLDNN)]
-)
+@pytest.mark.parametrize(("kind", "layers"), [("GRU", 1), ("GRU", 2), ("LSTM", 1), ("LSTM", 2)])
 def test_recurrent_state_fed_back(kind: str, layers: int, tmp_path: Path) -> None:
     """G1, G2: the hidden state would be zero in every step, or only LSTMs could be exported."""
     torch.manual_seed(0)
@@ -67,6 +60,8 @@ def test_recurrent_state_fed_back(kind: str, layers: int, tmp_path: Path) -> Non
 
 class Counter(nn.Module):
     """Keeps a sum of its inputs in a buffer."""
+
+    h: Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -194,9 +194,6 @@ def test_action_clip_is_in_the_graph(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, np.array([[10.0, -5.0]], np.float32))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an input that no operation reads stays in the manifest and is demanded by step()"
-)
 def test_an_input_that_nothing_reads_is_not_demanded(tmp_path: Path) -> None:
     """A5: a signal that only the critic needs would be demanded on the robot."""
 

@@ -52,7 +52,7 @@ def sliced_window(draw: st.DrawFn, max_step: int) -> tuple[int, int, list[int], 
         dim = draw(st.integers(0, view.dim() - 1))
         view = view.select(dim, draw(st.integers(0, view.shape[dim] - 1)))
     view = view.permute(draw(st.permutations(range(view.dim()))))
-    return base.numel(), view.storage_offset(), list(view.shape), list(view.stride())
+    return base.numel(), int(view.storage_offset()), list(view.shape), list(view.stride())
 
 
 @settings(max_examples=400, deadline=None)
@@ -81,9 +81,7 @@ def test_slices_are_never_refused(window: tuple[int, int, list[int], list[int]])
     check_slice(window)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a step that does not divide the row, such as every second of 7 joints, is refused"
-)
+@pytest.mark.xfail(strict=True, reason="an outer step that does not divide the rows is refused: 4 rows of 2 as [::3]")
 @settings(max_examples=400, deadline=None)
 @given(sliced_window(max_step=3))
 def test_slices_with_a_step_are_never_refused(window: tuple[int, int, list[int], list[int]]) -> None:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scripts run: a name that does not exist is refused with a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leapp_policy.commands import export_policy, run_bench, run_parity
+from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
+from leapp_policy.errors import ArtifactError, ConfigError
+
+TASK = {"module": "leapp_policy.tasks.arm_reach", "env_id": "LeappPolicy/ArmReach-v0", "action": "joint_pos_target"}
+FACTORY = "leapp_policy.tasks.arm_reach.policy.ArmReachPolicy.from_checkpoint"
+
+pytest.importorskip("mujoco")
+
+
+def export_cfg(out_dir: Path, factory: str = FACTORY, **task: Any) -> ExportCfg:
+    return ExportCfg(
+        task=TaskCfg(**{**TASK, "rate_hz": 50.0, **task}),
+        policy=PolicyCfg(factory=factory),
+        name="p",
+        out_dir=str(out_dir),
+    )
+
+
+@pytest.mark.parametrize(
+    ("factory", "match"),
+    [
+        ("nothing", "must be a dotted path to a callable, got 'nothing'"),
+        ("nothing.at_all", r"got 'nothing\.at_all', which cannot be imported"),
+        ("leapp_policy.nothing", r"'leapp_policy\.nothing' does not exist"),
+        ("leapp_policy.tasks.arm_reach.policy.Nobody", r"does not exist: .*Nobody"),
+        ("", "must be a dotted path"),
+    ],
+)
+def test_factory_that_does_not_exist(factory: str, match: str, tmp_path: Path) -> None:
+    """A typing error would end in an ImportError of some inner module."""
+    with pytest.raises(ConfigError, match=match):
+        export_policy(export_cfg(tmp_path / "p", factory))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("task", "match"),
+    [
+        ({"env_id": "Nothing-v0"}, "Task 'Nothing-v0' cannot be made"),
+        ({"module": "no_such_module"}, "needs module 'no_such_module', which is missing"),
+    ],
+)
+def test_task_that_does_not_exist(task: dict[str, Any], match: str, tmp_path: Path) -> None:
+    """A typing error would end in gymnasium's traceback."""
+    with pytest.raises(ConfigError, match=match):
+        export_policy(export_cfg(tmp_path / "p", **task))
+    assert not any(tmp_path.iterdir())
+
+
+def test_artifact_that_does_not_exist(tmp_path: Path) -> None:
+    """A report would be written beside nothing."""
+    task, nowhere = TaskCfg(**TASK, rate_hz=50.0), str(tmp_path / "nowhere")  # pyright: ignore
+    with pytest.raises(ArtifactError, match=r"nowhere' must be a folder with one <name>\.yaml, got no such folder"):
+        run_parity(ParityScriptCfg(task=task, policy=PolicyCfg(factory=FACTORY), artifact=nowhere))
+    with pytest.raises(ArtifactError, match="got no such folder"):
+        run_bench(BenchScriptCfg(task=task, policy=PolicyCfg(factory=FACTORY), artifact=nowhere))
+    assert not any(tmp_path.iterdir())
