@@ -83,6 +83,8 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         ConfigError: A factory or a task does not exist.
         LeappPolicyError: As ``leapp_policy.export``.
     """
+    if cfg.device.name != "cpu":
+        raise ConfigError(f"Device must be one of ['cpu'], got '{cfg.device.name}'; CUDA is not built yet")
     policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
     example = example_observation(cfg.task, cfg.num_envs)
     return pipeline.export(

@@ -88,6 +88,8 @@ def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor])
             f"The step of policy '{session.name}' must return a mapping of names to tensors, got "
             f"{type(outputs).__name__}; return e.g. {{'action': action}}"
         )
+    if not outputs and session.layout is Layout.SINGLE:
+        raise ExportError(f"The step of policy '{session.name}' returned no output; return e.g. {{'action': action}}")
     if session.layout is Layout.SINGLE:
         session.end_pipeline(outputs)
 
@@ -128,14 +130,25 @@ def _write(
     graphs = build_nodes(session.passes, target)
     spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), rate_hz)
     with staged_folder(out_dir) as folder:
-        write_models(spec, graphs, backend, folder)
+        spec = write_models(spec, graphs, backend, folder)
         audit = {
             "schema": 1,
             "segments": [asdict(each) for graph in graphs for each in graph.audits],
             "executions": validate_executions(PolicyRunner(folder), graphs),
         }
         write_json(folder / AUDIT_NAME, audit)
-        report = {"schema": 1, "name": spec.name, "info": dict(info), "system": system_information()}
+        unread = {
+            graph.spec.name: sorted({each.name for each in graph.spec.inputs} - {each.name for each in node.inputs})
+            for graph, node in zip(graphs, spec.nodes, strict=True)
+        }
+        report = {
+            "schema": 1,
+            "name": spec.name,
+            "info": dict(info),
+            "system": system_information(),
+            "unread_inputs": {name: names for name, names in unread.items() if names},
+            "files": sorted([*(path.name for path in folder.iterdir()), REPORT_NAME]),
+        }
         write_json(folder / REPORT_NAME, report)
         files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     segments = tuple(segment for node in spec.nodes for segment in node.segments)

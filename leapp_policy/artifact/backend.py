@@ -18,12 +18,14 @@ class ModelFile:
         node: Name of its node.
         path: File name inside of the artifact.
         backend: Name of the backend.
+        inputs: Names of the inputs that the model reads.
         details: What a reader of the manifest wants to know, e.g. the opset.
     """
 
     node: str
     path: str
     backend: str
+    inputs: tuple[str, ...]
     details: dict[str, Any] = field(default_factory=dict)
 
 

@@ -9,7 +9,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import PolicySpec, SegmentSpec
 
 REPORT_NAME = "export.json"
+_WRITTEN_LATER = {"export.json", "parity.json", "parity.html", "bench.json", "bench.md"}
 SEGMENTS_NAME = "segments.json"
 AUDIT_NAME = "audit.json"
 
@@ -48,7 +49,7 @@ class Artifact:
     files: Mapping[str, int]
 
 
-def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend, folder: Path) -> None:
+def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend, folder: Path) -> PolicySpec:
     """Write the models, the manifest and the description of the segments into a folder.
 
     Args:
@@ -57,16 +58,21 @@ def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend
         backend: Writes the models.
         folder: Existing empty folder.
 
+    Returns:
+        The pipeline without the inputs that no model reads.
+
     Raises:
         ExportError: A node has no form in that backend.
     """
-    entries, details = [], {}
+    entries, details, nodes = [], {}, []
     for graph in graphs:
         written = backend.save(graph, folder)
         digest = file_digest(folder / written.path)
-        node = graph.spec
+        node = replace(graph.spec, inputs=tuple(each for each in graph.spec.inputs if each.name in written.inputs))
+        nodes.append(node)
         entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs))
         details[node.name] = written.details
+    spec = replace(spec, nodes=tuple(nodes))
     values = {f"{graph.spec.name}/{name}": each for graph in graphs for name, each in graph.initial.items()}
     values_name = f"{spec.name}_initial_values.safetensors"
     if values:
@@ -76,6 +82,7 @@ def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend
     described = [asdict(segment) for node in spec.nodes for segment in node.segments]
     constants = {node.name: [asdict(each) for each in node.constants] for node in spec.nodes}
     write_json(folder / SEGMENTS_NAME, {"segments": described, "constants": constants})
+    return spec
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -128,4 +135,13 @@ def staged_folder(out_dir: Path) -> Iterator[Path]:
 
 
 def _is_replaceable(folder: Path) -> bool:
-    return folder.is_dir() and (not any(folder.iterdir()) or (folder / REPORT_NAME).is_file())
+    if not folder.is_dir():
+        return False
+    present = {path.name for path in folder.iterdir()}
+    if not present:
+        return True
+    try:
+        written = set(json.loads((folder / REPORT_NAME).read_text())["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return present <= written | _WRITTEN_LATER

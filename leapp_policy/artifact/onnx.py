@@ -53,6 +53,7 @@ class BackendOnnx:
         ir_version = self._ir_version()
         model = self._convert(graph)
         model.ir_version = ir_version
+        _drop_unread_inputs(model, keep={each.input for each in graph.spec.states})
         _strip_traces(model)
         path = folder / f"{graph.spec.name}.onnx"
         try:
@@ -62,7 +63,8 @@ class BackendOnnx:
         onnx.save(model, path)
         opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
         details = {"opset_version": opsets["ai.onnx"], "ir_version": ir_version, "oldest_onnxruntime": self.runtime}
-        return ModelFile(graph.spec.name, path.name, self.name, details)
+        inputs = tuple(each.name for each in model.graph.input)
+        return ModelFile(graph.spec.name, path.name, self.name, inputs, details)
 
     def _ir_version(self) -> int:
         if self.runtime not in _READS:
@@ -109,6 +111,13 @@ def _symbolic_runner(inputs: list[Tensor], runtime_metadata: str, bundle: Tensor
         version=1,
     )
     return list(outputs)
+
+
+def _drop_unread_inputs(model: onnx.ModelProto, *, keep: set[str]) -> None:
+    """Remove inputs that nothing reads: a signal that only the critic needs must not be asked of the robot."""
+    read = {name for node in model.graph.node for name in node.input} | {each.name for each in model.graph.output}
+    for value in [each for each in model.graph.input if each.name not in read | keep]:
+        model.graph.input.remove(value)
 
 
 def _strip_traces(model: onnx.ModelProto) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import onnxruntime as ort
 
 from leapp_policy.deploy.library import onnx_library
-from leapp_policy.errors import ArtifactError, ConfigError
+from leapp_policy.errors import ArtifactError, ConfigError, RuntimeLibraryError
 
 _LEVELS = {
     "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -43,7 +43,14 @@ def open_onnx_session(model: Path, *, threads: int = 1, optimization: str = "all
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.register_custom_ops_library(str(onnx_library()))
+    library = onnx_library()
+    try:
+        options.register_custom_ops_library(str(library))
+    except Exception as error:
+        raise RuntimeLibraryError(
+            f"Operator library '{library}' could not be loaded by ONNX Runtime {ort.__version__}: {error}; build it "
+            "again with `leapp-policy-build-runtime`"
+        ) from error
     try:
         return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     except Exception as error:

@@ -17,6 +17,18 @@ from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.errors import ArtifactError, ContractError
 from leapp_policy.specs import TensorSpec
 
+_DTYPES = {
+    "tensor(bool)": "bool",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(float16)": "float16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+}
+
 
 class PolicyRunner:
     """An artifact that is ready to run.
@@ -45,6 +57,8 @@ class PolicyRunner:
         """
         folder = Path(folder)
         self.manifest: Manifest = read_manifest(folder)
+        if not self.manifest.models:
+            raise ArtifactError(f"Artifact '{folder}' has no model; export the policy again")
         self._models = [
             _Model(entry, _checked_model(folder, entry), threads, optimization) for entry in self.manifest.models
         ]
@@ -113,6 +127,11 @@ class PolicyRunner:
             self.state[key] = fresh
 
     def _check(self, obs: Mapping[str, np.ndarray]) -> None:
+        if not isinstance(obs, Mapping):
+            raise ContractError(
+                f"Observation of policy '{self.manifest.name}' must be a mapping of signal names to arrays, got "
+                f"{type(obs).__name__}; pass e.g. {{'{next(iter(self.inputs), 'x')}': array}}"
+            )
         if obs.keys() != self.inputs.keys():
             missing, extra = sorted(self.inputs.keys() - obs.keys()), sorted(obs.keys() - self.inputs.keys())
             raise ContractError(
@@ -183,20 +202,30 @@ class _Model:
         self.entry = entry
         self._session = open_onnx_session(path, threads=threads, optimization=optimization)
         self._names = [spec.name for spec in entry.outputs]
-        expected = {spec.name for spec in entry.inputs}
-        found = {each.name for each in self._session.get_inputs()}
-        if not found <= expected:
-            raise ArtifactError(
-                f"Model '{entry.path}' takes {sorted(found)}, but its manifest says {sorted(expected)}; export again"
-            )
-        self._used = found
+        _check_against_model(entry, "takes", entry.inputs, self._session.get_inputs())
+        _check_against_model(entry, "gives", entry.outputs, self._session.get_outputs())
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        used = {name: value for name, value in feeds.items() if name in self._used}
+    def run(self, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
         try:
-            return dict(zip(self._names, self._session.run(self._names, used), strict=True))
+            return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
         except Exception as error:
             raise ArtifactError(f"Model '{self.entry.path}' failed in ONNX Runtime: {error}") from error
+
+
+def _check_against_model(entry: ModelEntry, verb: str, specs: Sequence[TensorSpec], found: Sequence[Any]) -> None:
+    """Hold the manifest against what the model says of itself."""
+    said = {spec.name: (spec.dtype, list(spec.shape)) for spec in specs}
+    real = {each.name: (_DTYPES.get(each.type, each.type), list(each.shape)) for each in found}
+    if said.keys() != real.keys():
+        raise ArtifactError(
+            f"Model '{entry.path}' {verb} {sorted(real)}, but its manifest says {sorted(said)}; export it again"
+        )
+    for name, (dtype, shape) in said.items():
+        if (dtype, shape) != real[name]:
+            raise ArtifactError(
+                f"Model '{entry.path}' {verb} '{name}' as {real[name][0]} {real[name][1]}, but its manifest says "
+                f"{dtype} {shape}; export it again"
+            )
 
 
 def _checked_model(folder: Path, entry: ModelEntry) -> Path:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 import warp as wp
 from torch import Tensor
 from torch.nn import Module
@@ -51,6 +54,7 @@ class TraceSession:
         self._torch_watch = TorchWatch(self._nodes)
         self._warp_watch = WarpWatch(self._nodes, self._torch_watch, self.target)
         self._hooks = WarpHooks(self._warp_watch)
+        self._kernels = contextlib.ExitStack()
         self._active = False
 
     @property
@@ -65,10 +69,12 @@ class TraceSession:
         wp.init()
         enter_session(self)
         try:
+            self._kernels.enter_context(_plain_torch_kernels())
             self._hooks.install()
             self._torch_watch.__enter__()
         except BaseException:
             self._hooks.remove()
+            self._kernels.close()
             leave_session()
             raise
         self._active = True
@@ -84,6 +90,7 @@ class TraceSession:
             self._nodes.open.clear()
             self._torch_watch.__exit__(None, None, None)
             self._hooks.remove()
+            self._kernels.close()
             self._warp_watch.restore()
             for passes in self.passes.values():
                 passes[0].states.restore()
@@ -235,3 +242,22 @@ class TraceSession:
         with self._nodes.serving():
             current.finish(tensors, semantics)
         self._nodes.open.remove(current)
+
+
+@contextlib.contextmanager
+def _plain_torch_kernels() -> Iterator[None]:
+    """Let torch run recurrent layers and attention as operations that every backend has."""
+    fast_attention = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            # The flags also touch a setting of other devices, which torch remarks on.
+            warnings.simplefilter("ignore")
+            plain = torch.backends.mkldnn.flags(enabled=False)
+            plain.__enter__()
+        try:
+            yield
+        finally:
+            plain.__exit__(None, None, None)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_attention)

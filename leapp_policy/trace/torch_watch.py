@@ -17,6 +17,19 @@ from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import written_tensors
 
+_UNDEFINED = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+
+
+def _defined(func: torch._ops.OpOverload, out: Any) -> Any:
+    """Zero memory that an operation left undefined, so that two exports of one policy are the same."""
+    return out.zero_() if func in _UNDEFINED else out
+
 
 class TorchWatch(TorchDispatchMode):
     """Hands every aten operation of the thread to the node whose values it touches.
@@ -50,7 +63,7 @@ class TorchWatch(TorchDispatchMode):
             written = written_tensors(func, args, kwargs)
             owner = next((n for n in self._nodes.open if any(n.recorder.owner_of(each) for each in written)), None)
         if owner is None:
-            return func(*args, **kwargs)
+            return _defined(func, func(*args, **kwargs))
         self._nodes.close_segments(reason)
         for extent in extents:
             owner.check_readable(*extent)

@@ -8,6 +8,7 @@ DLPack alias, a NumPy view) is rebuilt from the value that owns the memory with 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,24 +60,43 @@ def view_of_flat(length: int, offset: int, shape: Sequence[int], strides: Sequen
     order = sorted(kept, key=lambda d: -strides[d])
     steps: list[ViewStep] = []
     lead: list[int] = []  # sizes of the dimensions that are already split off
-    for dim in order:
+    for position, dim in enumerate(order[:-1]):
         size, stride = shape[dim], strides[dim]
-        rows, row = length // stride, offset // stride
-        if row + size > rows:
+        inner = 1 + sum((shape[d] - 1) * strides[d] for d in order[position + 1 :])
+        row_length = _row_length(length, offset, size, stride, inner)
+        if row_length is None:
             return None
-        if length != rows * stride:
-            steps.append(ViewStep(aten.narrow.default, (len(lead), 0, rows * stride)))
-        if stride != length or rows != 1:
-            steps.append(ViewStep(aten.view.default, ([*lead, rows, stride],)))
-        else:
-            steps.append(ViewStep(aten.unsqueeze.default, (len(lead),)))
-        if size != rows:
-            steps.append(ViewStep(aten.narrow.default, (len(lead), row, size)))
+        rows, row, step = length // row_length, offset // row_length, stride // row_length
+        axis = len(lead)
+        if length != rows * row_length:
+            steps.append(ViewStep(aten.narrow.default, (axis, 0, rows * row_length)))
+        steps.append(ViewStep(aten.view.default, ([*lead, rows, row_length],)))
+        if step != 1:
+            steps.append(ViewStep(aten.slice.Tensor, (axis, row, row + (size - 1) * step + 1, step)))
+        elif size != rows:
+            steps.append(ViewStep(aten.narrow.default, (axis, row, size)))
         lead.append(size)
-        length, offset = stride, offset % stride
-    # What is left of the innermost row is the one element that the window starts at.
-    steps.append(ViewStep(aten.select.int, (len(lead), offset)))
+        length, offset = row_length, offset % row_length
+    if not order:
+        steps.append(ViewStep(aten.select.int, (0, offset)))
+        return steps + _restore_dims(order, shape, strides)
+    # What is left is one row, of which the innermost dimension takes every stride-th element.
+    size, stride = shape[order[-1]], strides[order[-1]]
+    end = offset + (size - 1) * stride + 1
+    if end > length:
+        return None
+    if (offset, end, stride) != (0, length, 1):
+        steps.append(ViewStep(aten.slice.Tensor, (len(lead), offset, end, stride)))
     return steps + _restore_dims(order, shape, strides)
+
+
+def _row_length(length: int, offset: int, size: int, stride: int, inner: int) -> int | None:
+    """Return a length to cut the memory into rows by, so that each row of the window lies within one."""
+    for row_length in (stride, math.gcd(stride, length)):
+        rows, row, step = length // row_length, offset // row_length, stride // row_length
+        if row + (size - 1) * step < rows and offset % row_length + inner <= row_length:
+            return row_length
+    return None
 
 
 def _restore_dims(order: list[int], shape: Sequence[int], strides: Sequence[int]) -> list[ViewStep]:

@@ -39,6 +39,7 @@ _TORCH_DTYPE = {
     wp.bfloat16: torch.bfloat16,
     wp.float32: torch.float32,
     wp.float64: torch.float64,
+    wp.handle: torch.int64,
 }
 
 
@@ -137,6 +138,17 @@ def content_digest(array: Any) -> str:
     """
     ptr, nbytes = base_extent(array)
     return hashlib.sha256((ctypes.c_uint8 * nbytes).from_address(ptr)).hexdigest()
+
+
+def zero_memory(array: Any) -> None:
+    """Zero the allocation behind an array on the CPU, without a call that Warp could record.
+
+    Args:
+        array: A ``wp.array``, possibly a view.
+    """
+    ptr, nbytes = base_extent(array)
+    if nbytes:
+        ctypes.memset(ptr, 0, nbytes)
 
 
 def arrays_in(value: Any) -> Iterator[Any]:

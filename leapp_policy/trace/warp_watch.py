@@ -20,13 +20,14 @@ from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.segment import Segment, WarpCall, describe_argument
 from leapp_policy.trace.torch_watch import TorchWatch
-from leapp_policy.trace.warp_arrays import ArrayUse, WriteSets, arrays_in, base_extent, set_cpu_flags
+from leapp_policy.trace.warp_arrays import ArrayUse, WriteSets, arrays_in, base_extent, set_cpu_flags, zero_memory
 
 _LOG = logging.getLogger(__name__)
 _CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 _ALLOCATIONS = tuple(f"wp.{name}" for name in ("zeros", "ones", "full", "empty", "clone")) + tuple(
     f"wp.{name}_like" for name in ("zeros", "ones", "full", "empty")
 )
+_UNDEFINED = ("wp.empty", "wp.empty_like")
 _HOST_READS = tuple(
     f"wp.{owner}.{name}" for owner in ("array", "indexedarray") for name in ("numpy", "list", "__array__")
 )
@@ -68,7 +69,7 @@ class WarpWatch:
         with self._nodes.serving():
             owner = self._owner(call)
             if owner is None:
-                return run()
+                return _defined(call, run())
             if owner.segment is None:
                 for array in arrays_in(list(call.arguments)):
                     owner.check_readable(*base_extent(array))
@@ -131,7 +132,7 @@ class WarpWatch:
         """Run a call of a segment and note the memory that it touches."""
         self._build_portably(call)
         meshes = self._meshes(owner, segment, call)
-        result = run()
+        result = _defined(call, run())
         segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
         return result
 
@@ -211,6 +212,17 @@ def _stay_open(segment: Segment, name: str, arrays: list[Any]) -> None:
         user_location(),
         segment.label,
     )
+
+
+def _defined(call: HookedCall, result: Any) -> Any:
+    """Zero memory that a call left undefined, so that two exports of one policy are the same.
+
+    It goes around Warp, which would record it in an open capture.
+    """
+    if call.name in _UNDEFINED:
+        for use in result_uses(result):
+            zero_memory(use.array)
+    return result
 
 
 def _born(call: HookedCall, result: Any) -> list[Any]:

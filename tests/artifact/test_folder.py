@@ -54,7 +54,7 @@ def test_no_path_of_this_machine(artifact: Path) -> None:
             assert root.encode() not in data, f"{name} holds {root}"
 
 
-@pytest.mark.xfail(strict=True, reason="the archive holds what was in the heap where wp.empty() allocated")
+@pytest.mark.xfail(strict=True, reason="Warp writes addresses of the exporting process into its archive")
 def test_two_exports_are_alike(artifact: Path, tmp_path: Path) -> None:
     """Nobody could tell whether two artifacts are of one policy."""
     policy, inputs = builders.linear_policy(), builders.linear_inputs()

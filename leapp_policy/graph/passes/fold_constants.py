@@ -10,6 +10,7 @@ _VIEWS = {
     torch.ops.aten.view.default,
     torch.ops.aten.narrow.default,
     torch.ops.aten.select.int,
+    torch.ops.aten.slice.Tensor,
     torch.ops.aten.permute.default,
     torch.ops.aten.unsqueeze.default,
     torch.ops.aten.expand.default,
