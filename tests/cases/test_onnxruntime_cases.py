@@ -60,7 +60,8 @@ def test_results_outlive_the_next_step(artifact: Path) -> None:
 @pytest.mark.skipif(OLD_RUNTIME not in os.environ, reason=f"needs {OLD_RUNTIME}: a folder with the oldest onnxruntime")
 def test_oldest_runtime_loads_the_operator(artifact: Path, tmp_path: Path) -> None:
     """K4: an operator built against a newer API would be refused on the robot."""
-    done = run_python(PLAIN_SESSION, str(artifact / "linear.onnx"), cwd=tmp_path, PYTHONPATH=os.environ[OLD_RUNTIME])
+    arguments = (str(artifact / "linear.onnx"), str(onnx_library()))
+    done = run_python(PLAIN_SESSION, *arguments, cwd=tmp_path, PYTHONPATH=os.environ[OLD_RUNTIME])
     assert done.returncode == 0, done.stderr
 
 
@@ -113,7 +114,7 @@ import sys
 import numpy as np
 import onnxruntime as ort
 options = ort.SessionOptions()
-options.register_custom_ops_library(sys.argv[2] if len(sys.argv) > 2 else sys.argv[1])
+options.register_custom_ops_library(sys.argv[2])
 session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 (out,) = session.run(None, {"joint_pos": np.arange(6, dtype=np.float32).reshape(2, 3)})
 assert "torch" not in sys.modules and "warp" not in sys.modules, "a framework was imported"

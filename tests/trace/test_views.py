@@ -81,7 +81,6 @@ def test_slices_are_never_refused(window: tuple[int, int, list[int], list[int]])
     check_slice(window)
 
 
-@pytest.mark.xfail(strict=True, reason="an outer step that does not divide the rows is refused: 4 rows of 2 as [::3]")
 @settings(max_examples=400, deadline=None)
 @given(sliced_window(max_step=3))
 def test_slices_with_a_step_are_never_refused(window: tuple[int, int, list[int], list[int]]) -> None:
