@@ -213,7 +213,7 @@ def test_edited_manifest(name: str, copied: Copied) -> None:
     [
         ("models/linear/inputs/0/name", "joint_vel", r"'linear\.onnx' takes \['joint_pos'\], .* says \['joint_vel'\]"),
         ("models/linear/inputs/0/shape", [4, 3], r"\[4, 3\]"),
-        ("models/linear/inputs/0/dtype", "float64", "double"),
+        ("models/linear/inputs/0/dtype", "float64", "float64"),
         ("models/linear/inputs/0/dtype", "float33", "float33"),
         ("models/linear/outputs/0/name", "torque", "torque"),
         ("models", {}, "no model"),

@@ -8,19 +8,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import graph_runs
 import numpy as np
 import torch
-import warp as wp
 from programs import Policy, Program, example_inputs
 from torch import Tensor
 
 from leapp_policy.deploy.policy_runner import PolicyRunner
 from leapp_policy.errors import LeappPolicyError
-from leapp_policy.graph.build import build_node
 from leapp_policy.pipeline import export
-from leapp_policy.rollout.validation import perturb
-from leapp_policy.specs import Layout, TargetSpec
-from leapp_policy.trace.session import TraceSession
 
 FRESH_SEEDS = (11, 12, 13)
 
@@ -57,7 +53,8 @@ def check_in_torch(program: Program) -> Outcome:
     if not policy.output_names:
         return Outcome("empty")
     try:
-        run, segments = _built(policy)
+        graph = graph_runs.build(policy.step, example_inputs(0))
+        run, segments = graph_runs.GraphRun(graph), len(graph.spec.segments)
     except LeappPolicyError as error:
         return _refusal(policy, error)
     except Exception as error:
@@ -93,26 +90,6 @@ def check_in_onnx(program: Program, folder: Path) -> Outcome:
         if difference:
             return Outcome("mismatch", "in ONNX Runtime", f"inputs {seed}: {difference}", len(artifact.segments))
     return Outcome("equal", segments=len(artifact.segments))
-
-
-def _built(policy: Policy):
-    session = TraceSession("program", layout=Layout.SINGLE)
-    inputs = example_inputs(0)
-    with session:
-        for given in (inputs, inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
-            copies = {name: each.clone() for name, each in given.items()}
-            session.end_pipeline(policy.step(session.begin_pipeline(copies)))
-    cpu = session.target
-    target = TargetSpec(session.device, str(wp.config.version), cpu.triple, cpu.march, cpu.features)
-    graph = build_node(session.passes["program"], target)
-    module = graph.program.module()
-    names = [spec.name for spec in graph.spec.outputs]
-
-    def run(given: dict[str, Tensor]) -> dict[str, Tensor]:
-        with torch.no_grad():
-            return dict(zip(names, module(*(given[spec.name] for spec in graph.spec.inputs)), strict=True))
-
-    return run, len(graph.spec.segments)
 
 
 def _refusal(policy: Policy, error: LeappPolicyError) -> Outcome:
