@@ -93,14 +93,6 @@ def raise_it(error: BaseException) -> None:
 ENDS: dict[str, tuple[type[BaseException], Callable[[Tensor, wp.array], Any]]] = {
     "user code": (UserError, lambda x, a: raise_it(UserError())),
     "an interrupt": (KeyboardInterrupt, lambda x, a: raise_it(KeyboardInterrupt())),
-    "an interrupt inside of a Warp call": (
-        KeyboardInterrupt,
-        lambda x, a: wp.capture_if(wp.ones(1, dtype=int), on_true=lambda: raise_it(KeyboardInterrupt())),
-    ),
-    "an error inside of a Warp call": (
-        TraceError,
-        lambda x, a: wp.capture_if(wp.ones(1, dtype=int), on_true=lambda: raise_it(UserError())),
-    ),
     "the end of the process": (SystemExit, lambda x, a: raise_it(SystemExit())),
     "a Warp call with wrong arguments": (TraceError, lambda x, a: wp.launch(kernels.scale, dim=(2, 3), inputs=[a])),
     "a Warp call on another shape": (LeappPolicyError, lambda x, a: wp.copy(wp.empty((1, 1)), a)),
@@ -133,6 +125,32 @@ def test_trace_that_ends_in_an_error(name: str, execution: int) -> None:
     """The process would go on with patched functions, or with a capture that swallows its Warp calls."""
     step, runs = ending_step(name, execution)
     with pytest.raises(ENDS[name][0]):
+        graph_runs.executions(step, {"x": X})
+    assert len(runs) == execution
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("execution", [1, 2, 3])
+@pytest.mark.parametrize(("error", "expected"), [(KeyboardInterrupt, KeyboardInterrupt), (UserError, TraceError)])
+def test_trace_that_ends_inside_of_a_warp_call(
+    error: type[BaseException], expected: type[BaseException], execution: int
+) -> None:
+    """An interrupt in the body of a condition would leave a capture open that swallows every later launch."""
+    runs: list[int] = []
+
+    def step(obs: Inputs) -> Inputs:
+        runs.append(0)
+        doubled = builders.launch(kernels.scale, wp.from_torch(obs["x"]), 2.0)
+
+        def body() -> None:
+            wp.launch(kernels.count_up, dim=(2, 3), inputs=[doubled])
+            if len(runs) == execution:
+                raise error
+
+        wp.capture_if(wp.ones(1, dtype=int), on_true=body)
+        return {"y": wp.to_torch(doubled)}
+
+    with pytest.raises(expected):
         graph_runs.executions(step, {"x": X})
     assert len(runs) == execution
 
