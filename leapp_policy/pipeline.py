@@ -21,12 +21,14 @@ from leapp_policy.artifact.folder import (
     system_information,
     write_json,
     write_models,
+    written_name,
 )
 from leapp_policy.artifact.registry import make_backend
 from leapp_policy.deploy.policy_runner import PolicyRunner
 from leapp_policy.errors import AnnotationError, ConfigError, ExportError
 from leapp_policy.graph.build import build_nodes
-from leapp_policy.rollout.validation import perturb, validate_executions
+from leapp_policy.graph.link import find_results
+from leapp_policy.rollout.validation import perturb, recorded_executions, validate_executions
 from leapp_policy.specs import Layout, PolicySpec, TargetSpec
 from leapp_policy.trace.session import TraceSession
 
@@ -54,7 +56,7 @@ def export(
         name: Name of the artifact, of its manifest and (layout ``single``) of its one node.
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
         backend: ``onnx``, or a configured backend.
-        layout: ``single`` for one model, ``split`` for one per annotated node.
+        layout: ``single`` for one model, ``split`` for one per annotated node, ``merged`` for nodes linked into one.
         device: Device of the traced code.
         march: Instruction set level of exported CPU kernels, e.g. ``x86-64-v2``; None for the default.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
@@ -72,13 +74,17 @@ def export(
     inputs = _check_inputs(name, example_inputs)
     session = TraceSession(name, layout=_layout(layout), device=device, march=march)
     chosen = make_backend(backend) if isinstance(backend, str) else backend
+    returned: Mapping[str, Tensor] = {}
     with session:
         for given in (inputs, inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
-            _trace_once(session, step, given)
-    return _write(session, chosen, Path(out_dir), rate_hz, info or {})
+            returned = _trace_once(session, step, given)
+    results = ()
+    if session.layout is not Layout.SINGLE:
+        results = find_results({name: each[-1] for name, each in session.passes.items()}, returned)
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, results)
 
 
-def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor]) -> None:
+def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     given = {key: tensor.detach().clone() for key, tensor in inputs.items()}
     if session.layout is Layout.SINGLE:
         given = session.begin_pipeline(given)
@@ -92,6 +98,7 @@ def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor])
         raise ExportError(f"The step of policy '{session.name}' returned no output; return e.g. {{'action': action}}")
     if session.layout is Layout.SINGLE:
         session.end_pipeline(outputs)
+    return outputs
 
 
 def _layout(layout: Layout | str) -> Layout:
@@ -124,29 +131,29 @@ def _write(
     out_dir: Path,
     rate_hz: float,
     info: Mapping[str, Any],
+    results: tuple[tuple[str, str], ...] = (),
 ) -> Artifact:
     cpu = session.target
     target = TargetSpec(session.device, str(wp.config.version), cpu.triple, cpu.march, cpu.features)
     graphs = build_nodes(session.passes, target)
-    spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), rate_hz)
+    spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), results, rate_hz)
     with staged_folder(out_dir) as folder:
-        spec = write_models(spec, graphs, backend, folder)
+        spec, names = write_models(spec, graphs, backend, folder)
+        executions = recorded_executions(graphs, lambda key: written_name(spec, names, key))
         audit = {
             "schema": 1,
             "segments": [asdict(each) for graph in graphs for each in graph.audits],
-            "executions": validate_executions(PolicyRunner(folder), graphs),
+            "executions": validate_executions(PolicyRunner(folder), executions),
         }
         write_json(folder / AUDIT_NAME, audit)
-        unread = {
-            graph.spec.name: sorted({each.name for each in graph.spec.inputs} - {each.name for each in node.inputs})
-            for graph, node in zip(graphs, spec.nodes, strict=True)
-        }
+        read = {each.name for node in spec.nodes for each in node.inputs}
+        given = {each.name for graph in graphs for each in graph.spec.inputs if each.name not in graph.spec.edges}
         report = {
             "schema": 1,
             "name": spec.name,
             "info": dict(info),
             "system": system_information(),
-            "unread_inputs": {name: names for name, names in unread.items() if names},
+            "unread_inputs": sorted(given - read) if spec.layout is not Layout.MERGED else [],
             "files": sorted([*(path.name for path in folder.iterdir()), REPORT_NAME]),
         }
         write_json(folder / REPORT_NAME, report)

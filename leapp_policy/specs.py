@@ -15,6 +15,8 @@ class Layout(Enum):
     """The whole pipeline is one node and one model; inner annotations only name stages."""
     SPLIT = "split"
     """One model per node, wired by the manifest."""
+    MERGED = "merged"
+    """Traced as nodes, linked into one model."""
 
 
 @dataclass(frozen=True)
@@ -185,10 +187,12 @@ class PolicySpec:
         name: Its name; files are named after it.
         layout: How nodes become models.
         nodes: The nodes in the order of execution.
+        results: Node and output of each signal that a step returns; empty: outputs that no other node takes.
         rate_hz: Control rate that it was trained for, 0 where unknown.
     """
 
     name: str
     layout: Layout
     nodes: tuple[NodeSpec, ...]
+    results: tuple[tuple[str, str], ...] = ()
     rate_hz: float = 0.0

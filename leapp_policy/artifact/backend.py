@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from leapp_policy.graph.build import NodeGraph
+from leapp_policy.specs import NodeSpec, PolicySpec
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,23 @@ class Backend(Protocol):
 
         Args:
             graph: The node.
+            folder: Existing folder.
+
+        Raises:
+            ExportError: The format cannot hold the graph.
+        """
+        ...
+
+    def save_merged(
+        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path
+    ) -> ModelFile:
+        """Write one model of all nodes into a folder.
+
+        Args:
+            spec: The pipeline, node by node.
+            merged: The linked node.
+            names: Its tensor names by ``node/tensor``.
+            graphs: The nodes in the order of execution.
             folder: Existing folder.
 
         Raises:

@@ -20,9 +20,11 @@ from safetensors.torch import save_file
 
 from leapp_policy.artifact.backend import Backend
 from leapp_policy.artifact.manifest import ModelEntry, file_digest, manifest_document
+from leapp_policy.artifact.merge import merge_specs
+from leapp_policy.artifact.picture import draw_pipeline
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
-from leapp_policy.specs import PolicySpec, SegmentSpec
+from leapp_policy.specs import Layout, PolicySpec, SegmentSpec
 
 REPORT_NAME = "export.json"
 _WRITTEN_LATER = {"export.json", "parity.json", "parity.html", "bench.json", "bench.md"}
@@ -49,7 +51,9 @@ class Artifact:
     files: Mapping[str, int]
 
 
-def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend, folder: Path) -> PolicySpec:
+def write_models(
+    spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend, folder: Path
+) -> tuple[PolicySpec, dict[str, str]]:
     """Write the models, the manifest and the description of the segments into a folder.
 
     Args:
@@ -59,30 +63,50 @@ def write_models(spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend
         folder: Existing empty folder.
 
     Returns:
-        The pipeline without the inputs that no model reads.
+        The pipeline as it was written, without the inputs that no model reads, and the names of traced tensors in
+        the linked model by ``node/tensor`` (empty for other layouts).
 
     Raises:
         ExportError: A node has no form in that backend.
     """
-    entries, details, nodes = [], {}, []
-    for graph in graphs:
-        written = backend.save(graph, folder)
+    if spec.layout is Layout.MERGED:
+        merged, names = merge_specs(spec)
+        models = [(merged, backend.save_merged(spec, merged, names, graphs, folder))]
+    else:
+        names = {}
+        models = [(graph.spec, backend.save(graph, folder)) for graph in graphs]
+    nodes, entries, details = [], [], {}
+    for node, written in models:
+        node = replace(node, inputs=tuple(each for each in node.inputs if each.name in written.inputs))
         digest = file_digest(folder / written.path)
-        node = replace(graph.spec, inputs=tuple(each for each in graph.spec.inputs if each.name in written.inputs))
         nodes.append(node)
         entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs))
         details[node.name] = written.details
-    spec = replace(spec, nodes=tuple(nodes))
-    values = {f"{graph.spec.name}/{name}": each for graph in graphs for name, each in graph.initial.items()}
+    results = tuple(tuple(written_name(spec, names, "/".join(each)).split("/", 1)) for each in spec.results)
+    spec = replace(spec, nodes=tuple(nodes), results=results)
+    initial = {f"{graph.spec.name}/{name}": each for graph in graphs for name, each in graph.initial.items()}
+    values = {written_name(spec, names, key): each for key, each in initial.items()}
     values_name = f"{spec.name}_initial_values.safetensors"
     if values:
         save_file({name: tensor.contiguous() for name, tensor in values.items()}, folder / values_name)
     document = manifest_document(spec, entries, details, system_information(), values_name)
     (folder / f"{spec.name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    (folder / f"{spec.name}.svg").write_text(draw_pipeline(spec))
     described = [asdict(segment) for node in spec.nodes for segment in node.segments]
     constants = {node.name: [asdict(each) for each in node.constants] for node in spec.nodes}
     write_json(folder / SEGMENTS_NAME, {"segments": described, "constants": constants})
-    return spec
+    return spec, names
+
+
+def written_name(spec: PolicySpec, names: Mapping[str, str], key: str) -> str:
+    """Return where a traced tensor is in the written models.
+
+    Args:
+        spec: The written pipeline.
+        names: Names in the linked model by ``node/tensor``, empty for other layouts.
+        key: ``node/tensor`` of the trace.
+    """
+    return f"{spec.name}/{names[key]}" if key in names else key
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -53,6 +53,7 @@ class Manifest:
         models: The models in the order of execution.
         data_flow: ``node/output`` to the ``node/input`` names that it feeds within a step.
         feedback_flow: The same for the next step.
+        results: ``node/output`` of each signal that a step returns.
         initial_values: File of the first values of what is fed back, empty where nothing is.
     """
 
@@ -63,6 +64,7 @@ class Manifest:
     models: tuple[ModelEntry, ...]
     data_flow: Mapping[str, tuple[str, ...]]
     feedback_flow: Mapping[str, tuple[str, ...]]
+    results: tuple[str, ...]
     initial_values: str
 
 
@@ -157,6 +159,11 @@ def _open_ends(spec: PolicySpec, side: str) -> dict[str, list[str]]:
             names = [each.name for each in node.inputs if each.name not in fed]
         else:
             kept = {each.output for each in node.states}
+            if spec.results:
+                names = [each for name, each in spec.results if name == node.name]
+                if names:
+                    ends[node.name] = names
+                continue
             names = [
                 each.name
                 for each in node.outputs
@@ -219,6 +226,7 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
         models=models,
         data_flow=_flow(pipeline["data_flow"]),
         feedback_flow=_flow(pipeline["feedback_flow"]),
+        results=tuple(f"{node}/{name}" for node, names in pipeline["outputs"].items() for name in names),
         initial_values=str(pipeline.get("initial_values", "")),
     )
 

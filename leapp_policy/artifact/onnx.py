@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import torch
 from torch import Tensor
 
 from leapp_policy.artifact.backend import ModelFile
+from leapp_policy.artifact.merge import merge_models
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.graph.metadata import output_layout
 from leapp_policy.graph.op import warp_runner
+from leapp_policy.specs import NodeSpec, PolicySpec
 
 DOMAIN = "com.nvidia.warp"
 OP_TYPE = "WrpRunner"
@@ -50,21 +53,49 @@ class BackendOnnx:
         Raises:
             ExportError: An operation has no ONNX form, or the opset is too new for the runtime.
         """
+        return self._write(graph.spec, self._model(graph), folder)
+
+    def save_merged(
+        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path
+    ) -> ModelFile:
+        """Write one model of all nodes into a folder.
+
+        Args:
+            spec: The pipeline, node by node.
+            merged: The linked node.
+            names: Its tensor names by ``node/tensor``.
+            graphs: The nodes in the order of execution.
+            folder: Existing folder.
+
+        Raises:
+            ExportError: An operation has no ONNX form, or the opset is too new for the runtime.
+        """
+        models = {graph.spec.name: self._model(graph) for graph in graphs}
+        return self._write(merged, merge_models(models, spec, merged, names), folder)
+
+    def _model(self, graph: NodeGraph) -> onnx.ModelProto:
         ir_version = self._ir_version()
         model = self._convert(graph)
         model.ir_version = ir_version
         _drop_unread_inputs(model, keep={each.input for each in graph.spec.states})
         _strip_traces(model)
-        path = folder / f"{graph.spec.name}.onnx"
+        return model
+
+    def _write(self, spec: NodeSpec, model: onnx.ModelProto, folder: Path) -> ModelFile:
+        path = folder / f"{spec.name}.onnx"
         try:
             onnx.checker.check_model(model)
         except onnx.checker.ValidationError as error:
-            raise ExportError(f"Node '{graph.spec.name}' gives no valid ONNX model: {error}") from error
+            raise ExportError(f"Node '{spec.name}' gives no valid ONNX model: {error}") from error
         onnx.save(model, path)
         opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
-        details = {"opset_version": opsets["ai.onnx"], "ir_version": ir_version, "oldest_onnxruntime": self.runtime}
+        details = {
+            "opset_version": opsets["ai.onnx"],
+            "ir_version": model.ir_version,
+            "oldest_onnxruntime": self.runtime,
+        }
         inputs = tuple(each.name for each in model.graph.input)
-        return ModelFile(graph.spec.name, path.name, self.name, inputs, details)
+        return ModelFile(spec.name, path.name, self.name, inputs, details)
 
     def _ir_version(self) -> int:
         if self.runtime not in _READS:

@@ -165,15 +165,16 @@ class PolicyRunner:
         return found
 
     def _open_outputs(self) -> dict[str, TensorSpec]:
-        taken = set(self.manifest.data_flow) | set(self.manifest.feedback_flow)
+        specs = {f"{m.entry.node}/{spec.name}": spec for m in self._models for spec in m.entry.outputs}
         self.output_keys = {}
         found: dict[str, TensorSpec] = {}
-        for model in self._models:
-            for spec in model.entry.outputs:
-                key = f"{model.entry.node}/{spec.name}"
-                if key not in taken:
-                    name = spec.name if spec.name not in found else key
-                    found[name], self.output_keys[name] = spec, key
+        for key in self.manifest.results:
+            if key not in specs:
+                raise ArtifactError(
+                    f"Policy '{self.manifest.name}' returns '{key}', its models give {sorted(specs)}; export again"
+                )
+            name = specs[key].name if specs[key].name not in found else key
+            found[name], self.output_keys[name] = specs[key], key
         return found
 
 

@@ -35,6 +35,29 @@ def link_nodes(traced: Mapping[str, NodePass]) -> dict[str, dict[str, tuple[str,
     return edges
 
 
+def find_results(traced: Mapping[str, NodePass], returned: Mapping[str, Tensor]) -> tuple[tuple[str, str], ...]:
+    """Return which node output each signal is that the traced step returned.
+
+    Args:
+        traced: The last pass of each node, in the order of execution.
+        returned: What the step returned in that execution.
+
+    Raises:
+        TraceError: A signal is no output of a node, or has another name there.
+    """
+    results = []
+    for name, tensor in returned.items():
+        found = _find_output(list(traced.values()), tensor)
+        if found is None or found[1] != name:
+            what = "no node's output" if found is None else f"output '{found[1]}' of node '{found[0]}'"
+            raise TraceError(
+                f"The step returned '{name}', which is {what}; return just what annotate.output_tensors() gave, under "
+                "the same names"
+            )
+        results.append(found)
+    return tuple(results)
+
+
 def _find_output(done: list[NodePass], source: Tensor) -> tuple[str, str] | None:
     for node in reversed(done):
         for name, output in node.output_tensors.items():

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -17,7 +17,28 @@ from leapp_policy.rollout.compare import default_tolerance
 _LOOSER = 10.0  # a step without a rollout behind it: allow a few roundings more than parity does
 
 
-def validate_executions(runner: PolicyRunner, graphs: Sequence[NodeGraph]) -> list[dict[str, float]]:
+Execution = tuple[dict[str, Tensor], dict[str, Tensor]]
+
+
+def recorded_executions(graphs: Sequence[NodeGraph], name_of: Callable[[str], str]) -> list[Execution]:
+    """Return what went in and what came out in each recorded execution, by the names of the written models.
+
+    Args:
+        graphs: The traced nodes.
+        name_of: Gives the name in the written models for a traced ``node/tensor``.
+    """
+    executions = []
+    for index in range(min(len(graph.executions) for graph in graphs)):
+        given, expected = {}, {}
+        for graph in graphs:
+            inputs, outputs = graph.executions[index]
+            given |= {name_of(f"{graph.spec.name}/{name}"): each for name, each in inputs.items()}
+            expected |= {name_of(f"{graph.spec.name}/{name}"): each for name, each in outputs.items()}
+        executions.append((given, expected))
+    return executions
+
+
+def validate_executions(runner: PolicyRunner, executions: Sequence[Execution]) -> list[dict[str, float]]:
     """Run the inputs of every recorded execution and compare with what the original code gave for them.
 
     The first are the traced inputs, the others are inputs that the artifact was not made from: work that the
@@ -25,7 +46,7 @@ def validate_executions(runner: PolicyRunner, graphs: Sequence[NodeGraph]) -> li
 
     Args:
         runner: The written artifact.
-        graphs: The traced nodes.
+        executions: Inputs and outputs of each.
 
     Returns:
         Largest absolute error by output, for each execution.
@@ -34,31 +55,19 @@ def validate_executions(runner: PolicyRunner, graphs: Sequence[NodeGraph]) -> li
         ExportError: An output differs by more than rounding.
     """
     errors = []
-    for index in range(min(len(graph.executions) for graph in graphs)):
+    keys = {f"{entry.node}/{spec.name}": spec.name for entry in runner.manifest.models for spec in entry.inputs}
+    for index, (given, expected) in enumerate(executions):
         what = "the traced inputs" if index == 0 else "inputs that were not traced"
-        given, expected = _execution(graphs, index)
         for key in runner.state:
             runner.state[key] = given[key].numpy()
-        keys = {f"{entry.node}/{spec.name}": spec.name for entry in runner.manifest.models for spec in entry.inputs}
-        obs = {
-            name: given[key].numpy() for key, name in keys.items() if name in runner.inputs and key not in runner.state
-        }
-        got = runner.step(obs)
+        open_inputs = {key: name for key, name in keys.items() if name in runner.inputs and key not in runner.state}
+        got = runner.step({name: given[key].numpy() for key, name in open_inputs.items()})
         wanted = {name: expected[key] for name, key in runner.output_keys.items()}
         errors.append(_compare(runner.manifest.name, what, wanted, got))
         kept = {key: expected[source] for source, targets in runner.manifest.feedback_flow.items() for key in targets}
         _compare(runner.manifest.name, f"{what} (state)", kept, runner.state)
     runner.reset()
     return errors
-
-
-def _execution(graphs: Sequence[NodeGraph], index: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    given, expected = {}, {}
-    for graph in graphs:
-        inputs, outputs = graph.executions[index]
-        given |= {f"{graph.spec.name}/{name}": each for name, each in inputs.items()}
-        expected |= {f"{graph.spec.name}/{name}": each for name, each in outputs.items()}
-    return given, expected
 
 
 def perturb(inputs: Mapping[str, Tensor], *, seed: int, flip: bool = False) -> dict[str, Tensor]:

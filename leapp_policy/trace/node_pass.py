@@ -181,6 +181,11 @@ class NodePass:
     def _output(self, name: str, tensor: Tensor) -> fx.Node:
         if name in self.outputs:
             raise AnnotationError(f"Node '{self.name}' has an output '{name}' already; give each output one name")
+        if name in self.inputs:
+            raise AnnotationError(
+                f"Node '{self.name}' has an input and an output named '{name}', which one model cannot have; give one "
+                "of them another name"
+            )
         self.check_readable(*tensor_extent(tensor))
         node = self.recorder.value_of(tensor)
         self.outputs[name] = tensor.detach().clone()

@@ -183,7 +183,7 @@ class ArmReachPolicy(nn.Module):
         self._check(obs)
         features = self._preprocess(obs)
         twist = self._infer(features)
-        return self._postprocess(obs["joint_pos"], twist)
+        return {"joint_pos_target": self._postprocess(obs["joint_pos"], twist), "twist": twist}
 
     @torch.no_grad()
     def raw_features(self, joint_pos: Tensor, joint_vel: Tensor, target_pose: Tensor) -> Tensor:
@@ -236,12 +236,11 @@ class ArmReachPolicy(nn.Module):
         twist = self.scale_twist(self.network(features))
         return _mark(annotate.output_tensors, "network", {"twist": twist})
 
-    def _postprocess(self, joint_pos: Tensor, twist: Tensor) -> dict[str, Tensor]:
+    def _postprocess(self, joint_pos: Tensor, twist: Tensor) -> Tensor:
         inputs = {"joint_pos": joint_pos, "twist": twist}
         joint_pos, twist = _mark(annotate.input_tensors, "postprocess", inputs)
-        outputs = {"joint_pos_target": self.joint_targets(joint_pos, twist), "twist": twist}
-        target, twist = _mark(annotate.output_tensors, "postprocess", outputs)
-        return {"joint_pos_target": target, "twist": twist}
+        target = self.joint_targets(joint_pos, twist)
+        return _mark(annotate.output_tensors, "postprocess", {"joint_pos_target": target})
 
     def _check(self, obs: Mapping[str, Tensor]) -> None:
         for name, width in _INPUTS.items():
