@@ -7,7 +7,7 @@ from html import escape
 
 from leapp_policy.specs import NodeSpec, PolicySpec, TensorSpec
 
-_ROW, _WIDTH, _GAP, _LABEL, _TOP = 22, 210, 120, 190, 64
+_ROW, _WIDTH, _GAP, _STUB, _TOP = 22, 400, 90, 34, 64
 _STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#1b2733}.t{font-weight:600;font-size:14px}.s{font-size:11px;fill:#5b6b7b}"
     ".n{fill:#f4f7fa;stroke:#5b6b7b}.w{fill:#e3f2e6;stroke:#3c8d50}.e{fill:none;stroke:#5b6b7b;stroke-width:1.5}"
@@ -23,16 +23,19 @@ def draw_pipeline(spec: PolicySpec) -> str:
     """
     heights = [_node_height(node) for node in spec.nodes]
     tallest = max(heights, default=0)
-    width = 2 * _LABEL + len(spec.nodes) * (_WIDTH + _GAP) - _GAP + 40
-    height = _TOP + tallest + 40 + (_ROW if any(node.states for node in spec.nodes) else 0)
+    width = 2 * _STUB + len(spec.nodes) * (_WIDTH + _GAP) - _GAP + 40
+    height = _TOP + tallest + 24
     body = [
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text class="t" x="20" y="28">{escape(spec.name)}</text>',
         f'<text class="s" x="20" y="46">layout {spec.layout.value}; green: Warp segments; dashed: state</text>',
     ]
     outputs: dict[tuple[str, str], tuple[int, int]] = {}
+    taken = {source for node in spec.nodes for source in node.edges.values()}
+    every = {(node.name, tensor.name) for node in spec.nodes for tensor in node.outputs}
+    returned = set(spec.results) or every - taken
     for index, node in enumerate(spec.nodes):
-        body += _node(node, 20 + _LABEL + index * (_WIDTH + _GAP), heights[index], outputs, width)
+        body += _node(node, 20 + _STUB + index * (_WIDTH + _GAP), heights[index], outputs, returned)
     inner = "\n".join(body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
@@ -45,10 +48,13 @@ def _node_height(node: NodeSpec) -> int:
 
 
 def _node(
-    node: NodeSpec, left: int, height: int, made: dict[tuple[str, str], tuple[int, int]], width: int
+    node: NodeSpec,
+    left: int,
+    height: int,
+    made: dict[tuple[str, str], tuple[int, int]],
+    returned: set[tuple[str, str]],
 ) -> list[str]:
     """Draw one node with its edges; note where its outputs leave."""
-    del width
     kept_in = {each.input: each for each in node.states}
     kept_out = {each.output for each in node.states}
     body = [
@@ -62,18 +68,20 @@ def _node(
             x0, y0 = made[source]
             middle = (x0 + left) / 2
             body.append(f'<path class="e" d="M{x0} {y0} C{middle} {y0} {middle} {y} {left} {y}"/>')
-            body.append(f'<text class="s" x="{left + 8}" y="{y + 4}">{escape(tensor.name)}</text>')
         else:
-            kind = "f" if tensor.name in kept_in else "e"
-            body.append(f'<path class="{kind}" d="M{left - 28} {y} H{left}"/>')
-            body.append(f'<text x="{left - 34}" y="{y + 4}" text-anchor="end">{_label(tensor)}</text>')
+            body.append(f'<path class="{"f" if tensor.name in kept_in else "e"}" d="M{left - _STUB} {y} H{left}"/>')
+            body.append(f'<circle cx="{left - _STUB}" cy="{y}" r="3" fill="#5b6b7b"/>')
+        body.append(f'<text x="{left + 10}" y="{y + 4}">{_label(tensor)}</text>')
+    right = left + _WIDTH
     for row, tensor in enumerate(node.outputs):
         y = _TOP + 48 + row * _ROW
-        right = left + _WIDTH
         made[node.name, tensor.name] = (right, y)
-        kind = "f" if tensor.name in kept_out else "e"
-        body.append(f'<path class="{kind}" d="M{right} {y} h28"/>')
-        body.append(f'<text x="{right + 34}" y="{y + 4}">{_label(tensor)}</text>')
+        if tensor.name in kept_out or (node.name, tensor.name) in returned:
+            kind = "f" if tensor.name in kept_out else "e"
+            body.append(f'<path class="{kind}" d="M{right} {y} h{_STUB}"/>')
+            tip = right + _STUB
+            body.append(f'<path d="M{tip} {y} l-6 -4 v8 z" fill="#5b6b7b"/>')
+        body.append(f'<text x="{right - 10}" y="{y + 4}" text-anchor="end">{_label(tensor)}</text>')
     if node.segments:
         y = _TOP + height - _ROW - 10
         calls = sum(len(segment.calls) for segment in node.segments)
