@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import platform
 import shutil
@@ -80,7 +81,8 @@ def write_models(
         node = replace(node, inputs=tuple(each for each in node.inputs if each.name in written.inputs))
         digest = file_digest(folder / written.path)
         nodes.append(node)
-        entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs))
+        md5 = hashlib.md5((folder / written.path).read_bytes(), usedforsecurity=False).hexdigest()
+        entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs, md5))
         details[node.name] = written.details
     results = tuple(tuple(written_name(spec, names, "/".join(each)).split("/", 1)) for each in spec.results)
     spec = replace(spec, nodes=tuple(nodes), results=results)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class ModelEntry:
         node: Name of its node.
         path: File name inside of the artifact.
         sha256: Digest of the file.
+        md5: The same for LEAPP, which asks for both; not trusted.
         backend: Format.
         inputs: What it takes.
         outputs: What it gives.
@@ -39,6 +41,7 @@ class ModelEntry:
     backend: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    md5: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ def _model(entry: ModelEntry, node: NodeSpec, details: Mapping[str, Any]) -> dic
         "outputs": [_tensor(each) for each in entry.outputs],
         "parameters": {
             "model_path": entry.path,
+            "md5sum": entry.md5,
             "sha256sum": entry.sha256,
             "backend": entry.backend,
             "warp_segments": len(node.segments),
@@ -191,8 +195,8 @@ def read_manifest(folder: Path) -> Manifest:
         )
     try:
         document = yaml.safe_load(found[0].read_text())
-        return _manifest(document)
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, UnicodeDecodeError) as error:
+        return _manifest(document, found[0].stem)
+    except (yaml.YAMLError, CycleError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
             f"Manifest '{found[0].name}' of artifact '{folder}' is damaged ({_one_line(error)}); export it again"
         ) from error
@@ -202,8 +206,10 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _manifest(document: Mapping[str, Any]) -> Manifest:
-    own = document["leapp_policy"]
+def _manifest(document: Mapping[str, Any], stem: str) -> Manifest:
+    # An artifact by LEAPP has no block of ours.
+    theirs = {"schema": SCHEMA, "name": stem, "layout": Layout.SPLIT.value, "rate_hz": 0.0, "device": "cpu"}
+    own = document.get("leapp_policy", theirs)
     if own["schema"] != SCHEMA:
         raise ValueError(f"schema must be {SCHEMA}, got {own['schema']}")
     models = tuple(
@@ -218,17 +224,28 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
         for node, entry in document["models"].items()
     )
     pipeline = document["pipeline"]
+    flow = _flow(pipeline["data_flow"])
     return Manifest(
         name=str(own["name"]),
         layout=Layout(own["layout"]),
         rate_hz=float(own["rate_hz"]),
         device=str(own["device"]),
-        models=models,
-        data_flow=_flow(pipeline["data_flow"]),
+        models=_in_order(models, flow),
+        data_flow=flow,
         feedback_flow=_flow(pipeline["feedback_flow"]),
         results=tuple(f"{node}/{name}" for node, names in pipeline["outputs"].items() for name in names),
         initial_values=str(pipeline.get("initial_values", "")),
     )
+
+
+def _in_order(models: tuple[ModelEntry, ...], flow: Mapping[str, tuple[str, ...]]) -> tuple[ModelEntry, ...]:
+    """Sort models so that each comes after those that feed it."""
+    sorter = TopologicalSorter({each.node: set() for each in models})
+    for source, targets in flow.items():
+        for target in targets:
+            sorter.add(target.rpartition("/")[0], source.rpartition("/")[0])
+    by_node = {each.node: each for each in models}
+    return tuple(by_node[node] for node in sorter.static_order())
 
 
 def _flow(edges: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
@@ -237,10 +254,11 @@ def _flow(edges: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
 
 def _read_tensor(entry: Mapping[str, Any]) -> TensorSpec:
     names = entry.get("element_names")
+    names = names[-1] if names and isinstance(names[-1], list) else names
     semantics = TensorSemantics(
         kind=entry.get("kind"),
         unit=entry.get("unit"),
         frame=entry.get("frame"),
-        element_names=tuple(map(str, names[0])) if names else None,
+        element_names=tuple(map(str, names)) if names else None,
     )
     return TensorSpec(str(entry["name"]), str(entry["dtype"]), tuple(int(d) for d in entry["shape"]), semantics)

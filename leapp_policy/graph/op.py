@@ -43,12 +43,21 @@ def _opened(bundle: bytes, runtime_metadata: str) -> NativeSegment:
 
 
 def warp_runner() -> torch._ops.OpOverload:
-    """Return the operator, defined on first use unless LEAPP is loaded and has defined it."""
+    """Return the operator, defined on first use.
+
+    Where LEAPP is loaded it has defined the same schema with a kernel that returns zeros; ours, registered for
+    the CPU, goes before that one.
+    """
+    _define()
+    return torch.ops.leapp.warp_runner.default
+
+
+@functools.cache
+def _define() -> None:
     if not hasattr(torch.ops.leapp, "warp_runner"):
         torch.library.define(_NAME, _SCHEMA)
         torch.library.register_fake(_NAME, _fake)
-        torch.library.impl(_NAME, "CPU", _run)
-    return torch.ops.leapp.warp_runner.default
+    torch.library.impl(_NAME, "CPU", _run)
 
 
 def bundle_tensor(blob: bytes) -> Tensor:
