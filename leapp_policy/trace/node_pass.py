@@ -294,14 +294,15 @@ class NodePass:
         fed: tuple[Tensor, ...] = ()
         made: tuple[Tensor, ...] = ()
         if capture is not None:
-            fed = tuple(_contents(port) for port in inputs)
             if self.kind is PassKind.CAPTURE:
+                fed = tuple(_contents(port) for port in inputs)
                 archive = capture.save(
                     {port.spec.param_name: port.region.array for port in inputs},
                     {port.spec.param_name: port.region.array for port in outputs},
                 )
             capture.launch()
-            made = tuple(_contents(port) for port in outputs)
+            if self.kind is PassKind.CAPTURE:
+                made = tuple(_contents(port) for port in outputs)
         self._emit(segment.index, inputs, outputs)
         self.segments.append(
             SegmentTrace(

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from torch.utils._python_dispatch import _disable_current_modes
 
 from leapp_policy.errors import TraceError
 from leapp_policy.trace.capture import SegmentCapture
@@ -75,7 +78,9 @@ class NodeSet:
         """Run code unwatched, e.g. the tracer's own tensor work."""
         self._paused += 1
         try:
-            yield
+            # The flag alone would do, but every tensor of the tracer's own would still come by.
+            with _disable_current_modes() if self._paused == 1 else contextlib.nullcontext():
+                yield
         finally:
             self._paused -= 1
 

@@ -42,6 +42,11 @@ class TorchWatch(TorchDispatchMode):
         super().__init__()
         self._nodes = nodes
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing of a trace is compiled, so each call can do without the wrapper that keeps the compiler off."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         """Run one aten operation; record it when it reads or writes a traced value."""
         kwargs = kwargs or {}
