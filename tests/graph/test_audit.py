@@ -24,6 +24,7 @@ from leapp_policy.errors import BundleError, ExportError, FrozenValueError, Hidd
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.build import build_node
 from leapp_policy.graph.bundle import pack_bundle
+from leapp_policy.graph.freeze_check import same_bytes
 from leapp_policy.graph.metadata import encode_metadata
 from leapp_policy.specs import SegmentSpec
 from leapp_policy.trace.node_pass import NodePass, SegmentTrace
@@ -617,6 +618,15 @@ def test_memory_that_is_no_state(name: str) -> None:
             expected = step(graph_runs.copies(given))["y"].clone()
             torch.testing.assert_close(run(given)["y"], expected)
     assert graph.spec.states == ()
+
+
+@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="one element with a stride cannot be viewed as bytes")
+def test_bytes_of_one_element_with_a_stride() -> None:
+    """A check would end in torch's RuntimeError on a slice such as ``x[1:3:2]``."""
+    element = torch.arange(3.0)[1:3:2]
+    assert element.stride() == (2,)
+    assert same_bytes(element, torch.ones(1))
+    assert not same_bytes(element, torch.zeros(1))
 
 
 # -- the recorded graph -------------------------------------------------------------------------------

@@ -289,6 +289,21 @@ def _factory(machine: _Machine, a: int, b: int, c: int) -> None:
     machine.new(function(value.shape), f"torch.{function.__name__}({list(value.shape)})")
 
 
+@_operation()
+def _gather(machine: _Machine, a: int, b: int, c: int) -> None:
+    value = machine.tensor_at(a, least_dim=1)
+    assert value is not None
+    data = value.data
+    assert isinstance(data, Tensor)
+    if b % 3 == 0 and value.shape[-1] == 3:
+        machine.new(data @ machine.weight, f"{value.name} @ weight")
+    elif b % 3 == 1:
+        machine.new(data.roll(1, dims=c % data.dim()), f"{value.name}.roll(1, {c % data.dim()})")
+    else:
+        index = [0, b % value.shape[0], 0]
+        machine.new(data[index], f"{value.name}[{index}]")
+
+
 # -- torch: views -------------------------------------------------------------------------------------
 
 
@@ -310,6 +325,20 @@ def _select(machine: _Machine, a: int, b: int, c: int) -> None:
     dim = b % len(value.shape)
     index = c % value.shape[dim]
     machine.alias(value.data.select(dim, index), value, f"{value.name}.select({dim}, {index})")
+
+
+@_operation()
+def _split(machine: _Machine, a: int, b: int, c: int) -> None:
+    value = machine.tensor_at(a, least_dim=1)
+    assert value is not None
+    data = value.data
+    assert isinstance(data, Tensor)
+    dim = b % data.dim()
+    if c % 2 and data.dim() > 1:
+        machine.alias(data.unbind(dim)[-1], value, f"{value.name}.unbind({dim})[-1]")
+    else:
+        for index, part in enumerate(data.split(2, dim)):
+            machine.alias(part, value, f"{value.name}.split(2, {dim})[{index}]")
 
 
 @_operation()
@@ -409,6 +438,25 @@ def _write_out(machine: _Machine, a: int, b: int, c: int) -> None:
     machine.say(f"torch.mul({text}, {_FACTORS[c % len(_FACTORS)]}, out={value.name})")
 
 
+@_operation()
+def _write_some(machine: _Machine, a: int, b: int, c: int) -> None:
+    value = machine.tensor_at(a, writable=True, least_dim=1)
+    if value is None:
+        return
+    data, factor = value.data, _FACTORS[b % len(_FACTORS)]
+    assert isinstance(data, Tensor)
+    if c % 3 == 0:
+        data.masked_fill_(data > 0.25, factor)
+        machine.say(f"{value.name}.masked_fill_({value.name} > 0.25, {factor})")
+    elif c % 3 == 1:
+        index = [b % value.shape[0]]
+        data[index] = torch.tanh(data[:1])
+        machine.say(f"{value.name}[{index}] = tanh({value.name}[:1])")
+    else:
+        data.index_fill_(0, torch.tensor([b % value.shape[0]]), factor)
+        machine.say(f"{value.name}.index_fill_(0, [{b % value.shape[0]}], {factor})")
+
+
 # -- between torch and Warp ---------------------------------------------------------------------------
 
 
@@ -472,6 +520,21 @@ def _total(machine: _Machine, a: int, b: int, c: int) -> None:
         out = wp.zeros(1, dtype=float)
         wp.launch(kernels.total, dim=value.shape, inputs=[value.data, out])
         machine.new(out, f"wp.launch(total, {value.name})")
+
+
+@_operation()
+def _branch(machine: _Machine, a: int, b: int, c: int) -> None:
+    value = machine.array_at(a, writable=True)
+    if value is None or len(value.shape) != 1:
+        return
+    flag = wp.zeros(1, dtype=int)
+    wp.launch(kernels.is_positive, dim=1, inputs=[value.data, flag])
+    wp.capture_if(
+        flag,
+        on_true=lambda: wp.launch(kernels.damp1, dim=value.shape, inputs=[value.data]),
+        on_false=lambda: wp.launch(kernels.scale1, dim=value.shape, inputs=[value.data, 2.0, value.data]),
+    )
+    machine.say(f"wp.capture_if({value.name}[0] > 0, damp1, scale1 of it)")
 
 
 @_operation()

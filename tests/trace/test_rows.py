@@ -420,6 +420,29 @@ def numpy_alias(obs: Inputs) -> Inputs:
     return {"y": torch.from_numpy(scaled(wp.from_torch(obs["x"]), 2.0).numpy()) + 1.0}
 
 
+@row(1)
+def numpy_alias_of_memory_that_torch_writes_later(obs: Inputs) -> Inputs:
+    x = obs["x"] * 1.0
+    alias = torch.from_numpy(wp.from_torch(x).numpy())
+    x.add_(1.0)
+    return {"y": alias, "z": wp.to_torch(scaled(wp.from_torch(alias), 2.0))}
+
+
+@row(2)
+def numpy_alias_that_is_written(obs: Inputs) -> Inputs:
+    y = scaled(wp.from_torch(obs["x"]), 2.0)
+    torch.from_numpy(y.numpy())[2:] = 0.5
+    return {"y": wp.to_torch(scaled(y, 1.0)), "z": wp.to_torch(y) * 1.0}
+
+
+@row(1)
+def dlpack_alias_of_memory_that_torch_writes_later(obs: Inputs) -> Inputs:
+    x = obs["x"] * 1.0
+    alias = torch.from_dlpack(wp.from_torch(x))
+    x.add_(1.0)
+    return {"y": alias, "z": wp.to_torch(scaled(wp.from_torch(alias), 2.0))}
+
+
 @row(1, x=M.T)
 def transposed_tensor(obs: Inputs) -> Inputs:
     base = obs["x"].T.clone()
@@ -527,11 +550,14 @@ def pool_that_hands_out_parts(obs: Inputs) -> Inputs:
 
 
 _FREED = "what wp.array() and wp.from_numpy() copy in an open segment is freed before the captured copy runs"
+_LIFTED = "torch.from_numpy() is recorded as aten.lift_fresh, of which torch.export makes a copy"
 DEFECTS = {
     "array_of_a_list": _FREED,
     "array_of_a_numpy_array": _FREED,
     "from_numpy": _FREED,
     "two_overloads_of_a_generic_kernel": "Warp 1.19 runs one overload for both in a capture that it launches itself",
+    "numpy_alias_of_memory_that_torch_writes_later": _LIFTED,
+    "numpy_alias_that_is_written": _LIFTED,
     "meshes_in_an_array": "an array of wp.handle ends in a KeyError",
 }
 
