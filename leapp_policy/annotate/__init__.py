@@ -10,11 +10,13 @@ from leapp_policy.annotate.api import (
     update_state,
     warp_op,
 )
+from leapp_policy.annotate.method import method
 from leapp_policy.specs import TensorSemantics
 
 __all__ = [
     "TensorSemantics",
     "input_tensors",
+    "method",
     "module",
     "output_tensors",
     "register_buffer",
