@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from torch import Tensor, fx
 
 from leapp_policy.errors import AnnotationError, FrozenValueError, SegmentMismatchError, TraceError
 from leapp_policy.specs import BoundarySpec, ConstantSpec, TensorSemantics
+from leapp_policy.trace.boundary import SegmentBoundary
 from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
 from leapp_policy.trace.location import Location, user_location
-from leapp_policy.trace.provenance import MemoryValue, tensor_extent
+from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import GraphRecorder
-from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall, describe_argument
+from leapp_policy.trace.segment import Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.views import ViewStep
-from leapp_policy.trace.warp_arrays import base_array, content_digest, layout_of, tensor_over
+from leapp_policy.trace.warp_arrays import content_digest, tensor_over
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -59,16 +58,6 @@ class SegmentTrace:
     digests: tuple[str, ...]
     fed: tuple[Tensor, ...]
     made: tuple[Tensor, ...]
-
-
-@dataclass(eq=False)
-class _Port:
-    """A region with its place at the boundary."""
-
-    region: Region
-    value: MemoryValue | None
-    spec: BoundarySpec
-    steps: list[ViewStep]
 
 
 class PassKind(Enum):
@@ -289,114 +278,44 @@ class NodePass:
             missing = self._plans[segment.index].missing(len(segment.calls), closed_by)
             if missing is not None:
                 self._diverge("Warp segment diverged between discovery and capture", missing)
-        inputs, outputs, carried = self._boundary(segment)
+        boundary = SegmentBoundary(segment, self.recorder)
+        self._opaque += boundary.opaque
         archive: ArchiveFiles = ()
         fed: tuple[Tensor, ...] = ()
         made: tuple[Tensor, ...] = ()
         if capture is not None:
             if self.kind is PassKind.CAPTURE:
-                fed = tuple(_contents(port) for port in inputs)
+                fed = tuple(port.contents() for port in boundary.inputs)
                 archive = capture.save(
-                    {port.spec.param_name: port.region.array for port in inputs},
-                    {port.spec.param_name: port.region.array for port in outputs},
+                    {port.spec.param_name: port.region.array for port in boundary.inputs},
+                    {port.spec.param_name: port.region.array for port in boundary.outputs},
                 )
             capture.launch()
             if self.kind is PassKind.CAPTURE:
-                made = tuple(_contents(port) for port in outputs)
-        self._emit(segment.index, inputs, outputs)
+                made = tuple(port.contents() for port in boundary.outputs)
+        self._emit(segment.index, boundary)
         self.segments.append(
             SegmentTrace(
                 segment.label,
                 tuple(segment.calls),
-                tuple(port.spec for port in inputs),
-                tuple(port.spec for port in outputs),
-                tuple(_archive_constant(segment, index, each) for index, each in enumerate(carried)),
+                tuple(port.spec for port in boundary.inputs),
+                tuple(port.spec for port in boundary.outputs),
+                tuple(boundary.constants),
                 segment.opened_at,
                 closed_by,
                 archive,
-                tuple(content_digest(each.array) for each in carried),
+                tuple(content_digest(each.array) for each in boundary.carried),
                 fed,
                 made,
             )
         )
 
-    def _boundary(self, segment: Segment) -> tuple[list[_Port], list[_Port], list[Region]]:
-        """Sort the segment's memory into what is fed, what is read and what the archive carries."""
-        inputs: list[_Port] = []
-        outputs: list[_Port] = []
-        carried: list[Region] = []
-        _refuse_overlaps(segment)
-        for region in segment.regions.values():
-            self.recorder.keep_alive(region.array)
-            if self._keep_opaque(segment, region):
-                continue
-            value = self._value_of(segment, region)
-            if value is not None and (value.traced or region.written):
-                inputs.append(self._port(f"in_{len(inputs)}", region, value))
-            elif not region.written:
-                carried.append(region)
-            if region.written:
-                outputs.append(self._port(f"out_{len(outputs)}", region, value))
-        return inputs, outputs, carried
-
-    def _keep_opaque(self, segment: Segment, region: Region) -> bool:
-        """Leave struct arrays inside of the segment; a later use of what it wrote is an error."""
-        try:
-            layout_of(base_array(region.array))
-        except TraceError as error:
-            if any(value.traced for value in self.recorder.memory.overlapping(region.ptr, region.nbytes)):
-                raise
-            if region.written:
-                self._opaque.append((region.ptr, region.nbytes, error))
-            return True
-        return False
-
-    def _value_of(self, segment: Segment, region: Region) -> MemoryValue | None:
-        memory = self.recorder.memory
-        value = memory.find(region.ptr, region.nbytes)
-        if value is None and any(other.traced for other in memory.overlapping(region.ptr, region.nbytes)):
-            raise TraceError(
-                f"Segment '{segment.label}' uses an allocation of {region.nbytes} bytes of which only a part is "
-                f"a traced tensor (opened at {segment.opened_at}); give the traced part an allocation of its own"
-            )
-        if value is None and region.written and not region.born:
-            # What the memory holds before the segment runs belongs to the program: an accumulator that
-            # was zeroed before would otherwise keep the sums of earlier steps.
-            origin = f"contents of a Warp array before segment '{segment.label}'"
-            self.recorder.add_constant(tensor_over(region.array), origin)
-            value = memory.find(region.ptr, region.nbytes)
-        return value
-
-    def _port(self, name: str, region: Region, value: MemoryValue | None) -> _Port:
-        base = base_array(region.array)
-        layout = layout_of(base)
-        if value is None:
-            tensor = tensor_over(region.array)
-            dtype, shape, steps = tensor.dtype, list(tensor.shape), []
-        elif (value.ptr, value.nbytes) == (region.ptr, region.nbytes):
-            dtype, shape, steps = value.tensor.dtype, value.dense_shape, value.dense_steps()
-        else:
-            dtype = value.tensor.dtype
-            first, count = (region.ptr - value.ptr) // dtype.itemsize, region.nbytes // dtype.itemsize
-            shape = [count]
-            steps = [*value.flat_steps(), ViewStep(torch.ops.aten.narrow.default, (0, first, count))]
-        spec = BoundarySpec(
-            name,
-            str(dtype).removeprefix("torch."),
-            tuple(shape),
-            region.nbytes,
-            layout.warp_dtype,
-            layout.warp_shape,
-            layout.component_shape,
-        )
-        return _Port(region, value, spec, steps)
-
-    def _emit(self, index: int, inputs: list[_Port], outputs: list[_Port]) -> None:
+    def _emit(self, index: int, boundary: SegmentBoundary) -> None:
         """Append the segment to the graph; what it wrote is copied into the values that own the memory."""
         recorder, graph = self.recorder, self.recorder.graph
-        fed = [recorder.apply_steps(_owner(port).node, port.steps) for port in inputs]
+        fed = [recorder.apply_steps(port.owner.node, port.steps) for port in boundary.inputs]
         runner = graph.call_function(warp_segment, (fed, index))
-        for position, port in enumerate(outputs):
+        for position, port in enumerate(boundary.outputs):
             result: fx.Node = graph.call_function(operator.getitem, (runner, position))
             if port.value is None:
                 tensor = tensor_over(port.region.array)
@@ -405,36 +324,3 @@ class NodePass:
                 target = recorder.apply_steps(port.value.node, port.steps)
                 graph.call_function(torch.ops.aten.copy_.default, (target, result))
                 recorder.mark_written(port.value)
-
-
-def _contents(port: _Port) -> Tensor:
-    """Copy what a region holds, in the layout of the boundary."""
-    flat = tensor_over(port.region.array).detach().clone().flatten()
-    return flat.view(getattr(torch, port.spec.dtype)).view(port.spec.shape)
-
-
-def _owner(port: _Port) -> MemoryValue:
-    assert port.value is not None
-    return port.value
-
-
-def _refuse_overlaps(segment: Segment) -> None:
-    regions = sorted(segment.regions.values(), key=lambda region: region.ptr)
-    for first, second in itertools.pairwise(regions):
-        if second.ptr < first.ptr + first.nbytes:
-            raise TraceError(
-                f"Segment '{segment.label}' (opened at {segment.opened_at}) uses two arrays that share memory but "
-                f"not an allocation: {describe_argument(first.array)} and {describe_argument(second.array)}; make "
-                "both with wp.from_torch() or by slicing one array, or make one a copy with wp.clone()"
-            )
-
-
-def _archive_constant(segment: Segment, index: int, region: Region) -> ConstantSpec:
-    layout = layout_of(base_array(region.array))
-    return ConstantSpec(
-        f"{segment.label}/constant_{index}",
-        f"Warp array of {layout.warp_dtype}{list(layout.warp_shape)} read by the segment",
-        layout.shape,
-        str(layout.dtype).removeprefix("torch."),
-        region.nbytes,
-    )

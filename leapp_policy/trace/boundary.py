@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The boundary of a segment: which memory is fed, which is read, which the archive carries."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leapp_policy.errors import TraceError
+from leapp_policy.specs import BoundarySpec, ConstantSpec
+from leapp_policy.trace.provenance import MemoryValue
+from leapp_policy.trace.recorder import GraphRecorder
+from leapp_policy.trace.segment import Region, Segment, describe_argument
+from leapp_policy.trace.views import ViewStep
+from leapp_policy.trace.warp_arrays import base_array, layout_of, tensor_over
+
+
+@dataclass(eq=False)
+class BoundaryPort:
+    """A region with its place at the boundary.
+
+    Attributes:
+        region: The allocation.
+        value: The graph value that owns its memory; None for memory that the segment made.
+        spec: How the array looks at the boundary.
+        steps: View operations from the owner's value to the array.
+    """
+
+    region: Region
+    value: MemoryValue | None
+    spec: BoundarySpec
+    steps: list[ViewStep]
+
+    @property
+    def owner(self) -> MemoryValue:
+        """The value that owns the memory of an input."""
+        assert self.value is not None
+        return self.value
+
+    def contents(self) -> Tensor:
+        """Copy what the region holds now, in the layout of the boundary."""
+        flat = tensor_over(self.region.array).detach().clone().flatten()
+        return flat.view(getattr(torch, self.spec.dtype)).view(self.spec.shape)
+
+
+class SegmentBoundary:
+    """Sorts the memory of a closed segment; it has been recorded and has not run yet.
+
+    Every written allocation that existed before is also fed: what it holds before the segment runs belongs
+    to the program, since a kernel may write just a part of it or add to it.
+
+    Args:
+        segment: The segment.
+        recorder: The graph of its node; initial contents become constants of it.
+
+    Attributes:
+        inputs: What is fed before each run.
+        outputs: What is read after it.
+        carried: Read-only memory that the archive carries.
+        opaque: Memory that the segment wrote and that has no torch layout: first byte, length, and the error
+            for whoever uses it later.
+
+    Raises:
+        TraceError: Memory is shared in a way that a capture cannot keep.
+    """
+
+    def __init__(self, segment: Segment, recorder: GraphRecorder) -> None:
+        self.inputs: list[BoundaryPort] = []
+        self.outputs: list[BoundaryPort] = []
+        self.carried: list[Region] = []
+        self.opaque: list[tuple[int, int, TraceError]] = []
+        self._segment = segment
+        self._recorder = recorder
+        _refuse_overlaps(segment)
+        for region in segment.regions.values():
+            recorder.keep_alive(region.array)
+            if not self._keep_opaque(region):
+                self._sort(region)
+
+    @property
+    def constants(self) -> list[ConstantSpec]:
+        """What the archive carries, for the report."""
+        return [_archive_constant(self._segment, index, each) for index, each in enumerate(self.carried)]
+
+    def _sort(self, region: Region) -> None:
+        value = self._value_of(region)
+        if value is not None and (value.traced or region.written):
+            self.inputs.append(_port(f"in_{len(self.inputs)}", region, value))
+        elif not region.written:
+            self.carried.append(region)
+        if region.written:
+            self.outputs.append(_port(f"out_{len(self.outputs)}", region, value))
+
+    def _keep_opaque(self, region: Region) -> bool:
+        """Leave struct arrays inside of the segment; a later use of what it wrote is an error."""
+        try:
+            layout_of(base_array(region.array))
+        except TraceError as error:
+            if any(value.traced for value in self._recorder.memory.overlapping(region.ptr, region.nbytes)):
+                raise
+            if region.written:
+                self.opaque.append((region.ptr, region.nbytes, error))
+            return True
+        return False
+
+    def _value_of(self, region: Region) -> MemoryValue | None:
+        memory = self._recorder.memory
+        value = memory.find(region.ptr, region.nbytes)
+        if value is None and any(other.traced for other in memory.overlapping(region.ptr, region.nbytes)):
+            raise TraceError(
+                f"Segment '{self._segment.label}' uses an allocation of {region.nbytes} bytes of which only a part is "
+                f"a traced tensor (opened at {self._segment.opened_at}); give the traced part an allocation of its own"
+            )
+        if value is None and region.written and not region.born:
+            origin = f"contents of a Warp array before segment '{self._segment.label}'"
+            self._recorder.add_constant(tensor_over(region.array), origin)
+            value = memory.find(region.ptr, region.nbytes)
+        return value
+
+
+def _port(name: str, region: Region, value: MemoryValue | None) -> BoundaryPort:
+    layout = layout_of(base_array(region.array))
+    steps: list[ViewStep] = []
+    if value is None:
+        tensor = tensor_over(region.array)
+        dtype, shape = tensor.dtype, list(tensor.shape)
+    elif (value.ptr, value.nbytes) == (region.ptr, region.nbytes):
+        dtype, shape, steps = value.tensor.dtype, value.dense_shape, value.dense_steps()
+    else:
+        dtype = value.tensor.dtype
+        first, count = (region.ptr - value.ptr) // dtype.itemsize, region.nbytes // dtype.itemsize
+        shape = [count]
+        steps = [*value.flat_steps(), ViewStep(torch.ops.aten.narrow.default, (0, first, count))]
+    spec = BoundarySpec(
+        name,
+        str(dtype).removeprefix("torch."),
+        tuple(shape),
+        region.nbytes,
+        layout.warp_dtype,
+        layout.warp_shape,
+        layout.component_shape,
+    )
+    return BoundaryPort(region, value, spec, steps)
+
+
+def _refuse_overlaps(segment: Segment) -> None:
+    regions = sorted(segment.regions.values(), key=lambda region: region.ptr)
+    for first, second in itertools.pairwise(regions):
+        if second.ptr < first.ptr + first.nbytes:
+            raise TraceError(
+                f"Segment '{segment.label}' (opened at {segment.opened_at}) uses two arrays that share memory but "
+                f"not an allocation: {describe_argument(first.array)} and {describe_argument(second.array)}; make "
+                "both with wp.from_torch() or by slicing one array, or make one a copy with wp.clone()"
+            )
+
+
+def _archive_constant(segment: Segment, index: int, region: Region) -> ConstantSpec:
+    layout = layout_of(base_array(region.array))
+    return ConstantSpec(
+        f"{segment.label}/constant_{index}",
+        f"Warp array of {layout.warp_dtype}{list(layout.warp_shape)} read by the segment",
+        layout.shape,
+        str(layout.dtype).removeprefix("torch."),
+        region.nbytes,
+    )
