@@ -157,6 +157,40 @@ def launch_by_keywords(obs: Inputs) -> Inputs:
     return {"y": wp.to_torch(y)}
 
 
+@row(3)
+def struct_field_that_changes_between_launches(obs: Inputs) -> Inputs:
+    pair = kernels.Pair()
+    pair.a, pair.b, pair.factor = wp.from_torch(obs["x"]), wp.zeros(8, dtype=float), 2.0
+    wp.launch(kernels.apply_pair, dim=8, inputs=[pair])
+    pair.a, pair.b, pair.factor = pair.b, wp.zeros(8, dtype=float), 3.0
+    wp.launch(kernels.apply_pair, dim=8, inputs=[pair])
+    return {"y": wp.to_torch(pair.b)}
+
+
+@row(1)
+def tape(obs: Inputs) -> Inputs:
+    y = wp.zeros(8, dtype=float)
+    with wp.Tape():
+        wp.launch(kernels.scale1, dim=8, inputs=[wp.from_torch(obs["x"]), 2.0, y])
+    return {"y": wp.to_torch(y)}
+
+
+@row(2)
+def scoped_device(obs: Inputs) -> Inputs:
+    x = wp.from_torch(obs["x"])
+    with wp.ScopedDevice("cpu"), wp.ScopedTimer("scan", active=False):
+        y = scaled(x, 2.0)
+        z = wp.clone(y)
+    return {"z": wp.to_torch(z)}
+
+
+@row(1)
+def tensor_as_an_argument_of_a_launch(obs: Inputs) -> Inputs:
+    y = torch.zeros(8)
+    wp.launch(kernels.scale1, dim=8, inputs=[obs["x"], 2.0, y])
+    return {"y": y}
+
+
 # -- library calls ------------------------------------------------------------------------------------
 
 
@@ -421,6 +455,25 @@ def numpy_alias(obs: Inputs) -> Inputs:
 
 
 @row(1)
+def array_over_a_pointer(obs: Inputs) -> Inputs:
+    x = wp.array(ptr=obs["x"].data_ptr(), shape=8, dtype=float)
+    return {"y": wp.to_torch(scaled(x, 2.0))}
+
+
+@row(1)
+def array_over_memory_of_numpy(obs: Inputs) -> Inputs:
+    memory = np.zeros(8, np.float32)
+    y = wp.array(memory, dtype=float, copy=False)
+    wp.launch(kernels.scale1, dim=8, inputs=[wp.from_torch(obs["x"]), 2.0, y])
+    return {"y": torch.from_numpy(memory) * 2.0}
+
+
+@row(2)
+def array_that_copies_a_tensor(obs: Inputs) -> Inputs:
+    return {"y": wp.to_torch(scaled(wp.array(obs["x"], dtype=float), 2.0))}
+
+
+@row(1)
 def numpy_alias_of_memory_that_torch_writes_later(obs: Inputs) -> Inputs:
     x = obs["x"] * 1.0
     alias = torch.from_numpy(wp.from_torch(x).numpy())
@@ -481,7 +534,7 @@ def several_names_of_one_memory(obs: Inputs) -> Inputs:
     wp.launch(kernels.damp1, dim=8, inputs=[one])
     wp.launch(kernels.damp1, dim=4, inputs=[wp.from_torch(x[4:])])
     y = torch.from_numpy(two.numpy())
-    return {"x": x, "y": y + 1.0, "z": wp.to_torch(one) * 1.0}
+    return {"w": x, "y": y + 1.0, "z": wp.to_torch(one) * 1.0}
 
 
 class Arm:
@@ -558,6 +611,8 @@ DEFECTS = {
     "two_overloads_of_a_generic_kernel": "Warp 1.19 runs one overload for both in a capture that it launches itself",
     "numpy_alias_of_memory_that_torch_writes_later": _LIFTED,
     "numpy_alias_that_is_written": _LIFTED,
+    "tensor_as_an_argument_of_a_launch": "a torch tensor among the arguments is not seen ('no attribute ptr')",
+    "array_that_copies_a_tensor": "wp.array(tensor) reads it through numpy(): a bare RuntimeError of Warp's",
     "meshes_in_an_array": "an array of wp.handle ends in a KeyError",
 }
 
@@ -777,6 +832,14 @@ def mesh_that_is_made_in_the_step(obs: Inputs) -> Inputs:
     return {"y": wp.to_torch(array(kernels.scan_by_handle, mesh.id, wp.from_torch(obs["x"])))}
 
 
+@refused(TraceError, r"wp\.capture_begin\(\) at \S+test_rows\.py:\d+ is called inside of a traced node")
+def capture_of_the_users_own(obs: Inputs) -> Inputs:
+    x = wp.from_torch(obs["x"])
+    with wp.ScopedCapture(device="cpu"):
+        y = scaled(x, 2.0)
+    return {"y": wp.to_torch(y)}
+
+
 OVERLAP = wp.zeros(12, dtype=float)
 FIRST = wp.array(ptr=OVERLAP.ptr, shape=8, dtype=float, capacity=32)
 SECOND = wp.array(ptr=OVERLAP.ptr + 16, shape=8, dtype=float, capacity=32)
@@ -845,12 +908,9 @@ def test_module_that_was_loaded_before(how: str) -> None:
 
 IN_A_FRESH_PROCESS = (
     "struct_argument",
-    "tile_kernel",
     "unique_modules_with_kernels_of_one_name",
     "native_snippet",
-    "radix_sort",
     "capture_while",
-    "command_that_was_recorded_before",
     "mesh_in_a_struct",
     "two_meshes",
     "height_scan_of_a_refitted_mesh",
