@@ -29,8 +29,8 @@ from programs import Program  # noqa: E402
 _PROGRESS = 50
 
 
-def main() -> None:
-    """Run the programs, write the figures and print them."""
+def main() -> int:
+    """Run the programs, write the figures and print them; 1 where a program was wrong."""
     arguments = _arguments()
     torch.set_num_threads(1)
     wp.config.log_level = wp.LOG_WARNING
@@ -56,6 +56,7 @@ def main() -> None:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps({key: value for key, value in result.items() if key != "failing"}, indent=2))
+    return 1 if result["failing"] else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -107,4 +108,4 @@ def _summary(outcomes: dict[int, Outcome], in_onnx: int, seconds: float, first: 
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

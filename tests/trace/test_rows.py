@@ -408,6 +408,14 @@ def mesh_in_a_struct(obs: Inputs) -> Inputs:
     return {"y": wp.to_torch(array(kernels.scan_by_struct, scene, wp.from_torch(obs["x"])))}
 
 
+HANDLES = wp.array([GROUND.id, STEP.id], dtype=wp.handle)
+
+
+@row(1)
+def meshes_in_an_array(obs: Inputs) -> Inputs:
+    return {"y": wp.to_torch(array(kernels.scan_by_handles, HANDLES, wp.from_torch(obs["x"])))}
+
+
 # -- names of memory ----------------------------------------------------------------------------------
 
 
@@ -604,6 +612,7 @@ def pool_that_hands_out_parts(obs: Inputs) -> Inputs:
 
 _FREED = "what wp.array() and wp.from_numpy() copy in an open segment is freed before the captured copy runs"
 _LIFTED = "torch.from_numpy() is recorded as aten.lift_fresh, of which torch.export makes a copy"
+_FED = "an array of wp.handle is fed to a segment as numbers: another process crashes"
 DEFECTS = {
     "array_of_a_list": _FREED,
     "array_of_a_numpy_array": _FREED,
@@ -611,9 +620,10 @@ DEFECTS = {
     "two_overloads_of_a_generic_kernel": "Warp 1.19 runs one overload for both in a capture that it launches itself",
     "numpy_alias_of_memory_that_torch_writes_later": _LIFTED,
     "numpy_alias_that_is_written": _LIFTED,
+    "meshes_that_are_picked_by_data": _FED,
+    "meshes_in_an_array_that_is_written": _FED,
     "tensor_as_an_argument_of_a_launch": "a torch tensor among the arguments is not seen ('no attribute ptr')",
     "array_that_copies_a_tensor": "wp.array(tensor) reads it through numpy(): a bare RuntimeError of Warp's",
-    "meshes_in_an_array": "an array of wp.handle ends in a KeyError",
 }
 
 
@@ -766,14 +776,6 @@ def mesh_as_an_integer_in_a_struct(obs: Inputs) -> Inputs:
     return {"y": wp.to_torch(array(kernels.scan_by_raw_struct, scene, wp.from_torch(obs["x"])))}
 
 
-HANDLES = wp.array([GROUND.id, STEP.id], dtype=wp.handle)
-
-
-@refused(TraceError, "handle")
-def meshes_in_an_array(obs: Inputs) -> Inputs:
-    return {"y": wp.to_torch(array(kernels.scan_by_handles, HANDLES, wp.from_torch(obs["x"])))}
-
-
 IDS = wp.array([GROUND.id, STEP.id], dtype=wp.uint64)
 
 
@@ -781,6 +783,28 @@ IDS = wp.array([GROUND.id, STEP.id], dtype=wp.uint64)
 def meshes_as_integers_in_an_array(obs: Inputs) -> Inputs:
     """J17."""
     return {"y": wp.to_torch(array(kernels.scan_by_integers, IDS, wp.from_torch(obs["x"])))}
+
+
+TORCH_IDS = torch.tensor([GROUND.id, STEP.id], dtype=torch.int64)
+
+
+@refused(TraceError, "handle")
+def meshes_that_are_picked_by_data(obs: Inputs) -> Inputs:
+    """J17: the ids come from torch, where nothing relocates them."""
+    picked = TORCH_IDS[(obs["x"][:2] > 0).long()]
+    handles = wp.array(ptr=picked.data_ptr(), shape=2, dtype=wp.handle)
+    return {"y": wp.to_torch(array(kernels.scan_by_handles, handles, wp.from_torch(obs["x"])))}
+
+
+WRITTEN_HANDLES = wp.array([GROUND.id, STEP.id], dtype=wp.handle)
+
+
+@refused(TraceError, "handle")
+def meshes_in_an_array_that_is_written(obs: Inputs) -> Inputs:
+    """J17: what is not overwritten is fed as a number of the process that exported."""
+    y = scaled(wp.from_torch(obs["x"]), 1.0)
+    wp.copy(WRITTEN_HANDLES, HANDLES, count=1)
+    return {"y": wp.to_torch(array(kernels.scan_by_handles, WRITTEN_HANDLES, y))}
 
 
 LATE = flat_mesh()
@@ -912,6 +936,7 @@ IN_A_FRESH_PROCESS = (
     "native_snippet",
     "capture_while",
     "mesh_in_a_struct",
+    "meshes_in_an_array",
     "two_meshes",
     "height_scan_of_a_refitted_mesh",
     "object_that_two_segments_use",
