@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parents[1] / "README.md"
-KERNELS = '''
+KERNELS = """
 import warp as wp
 
 @wp.kernel
@@ -17,7 +17,7 @@ def tip_position(q: wp.array2d(dtype=float), tip: wp.array2d(dtype=float)):
     row = wp.tid()
     tip[row, 0] = wp.cos(q[row, 0]) + wp.cos(q[row, 0] + q[row, 1])
     tip[row, 1] = wp.sin(q[row, 0]) + wp.sin(q[row, 0] + q[row, 1])
-'''
+"""
 
 
 def test_example_runs(tmp_path: Path) -> None:
