@@ -33,7 +33,7 @@ format: $(STAMP)
 # Unit tests of the C++ core, under the address and undefined-behaviour sanitizers.
 native-test: $(STAMP)
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	    -DPython3_EXECUTABLE=$(abspath $(BIN))/python \
+	    -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	    -DLEAPP_POLICY_BUILD_TESTS=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
