@@ -541,16 +541,16 @@ def _branch(machine: _Machine, a: int, b: int, c: int) -> None:
 def _array_view(machine: _Machine, a: int, b: int, c: int) -> None:
     value = machine.array_at(a)
     assert value is not None
-    array = value.data
+    array, rows = value.data, value.shape[0]
     kind = c % 4
-    if kind == 0 and len(value.shape) > 1:
-        machine.alias(array[b % value.shape[0]], value, f"{value.name}[{b % value.shape[0]}]")
-    elif kind == 1 and len(value.shape) > 1:
+    if kind == 0 and array.ndim > 1:
+        machine.alias(array[b % rows], value, f"{value.name}[{b % rows}]")
+    elif kind == 1 and array.ndim > 1:
         machine.alias(array.transpose(), value, f"{value.name}.transpose()")
     elif kind == 2 and array.is_contiguous:
         machine.alias(array.flatten(), value, f"{value.name}.flatten()")
     else:
-        start, stop = _span(value.shape[0], b, a)
+        start, stop = _span(rows, b, a)
         machine.alias(array[start:stop], value, f"{value.name}[{start}:{stop}]")
 
 
