@@ -42,6 +42,7 @@ def open_onnx_session(model: Path, *, threads: int = 1, optimization: str = "all
     options.graph_optimization_level = _LEVELS[optimization]
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong comes as an exception, in a sentence
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     library = onnx_library()
     try:

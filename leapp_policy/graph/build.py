@@ -25,7 +25,7 @@ from leapp_policy.graph.state_check import check_state
 from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
 from leapp_policy.trace.node_pass import NodePass, SegmentTrace, warp_segment
 
-_BORDER_DTYPES = {
+_BORDER_DTYPES = {  # those that torch, NumPy and ONNX Runtime all compute with
     torch.bool,
     torch.uint8,
     torch.int8,
@@ -155,7 +155,7 @@ def _tensor_spec(name: str, tensor: Tensor, semantics: dict[str, TensorSemantics
     if tensor.dtype not in _BORDER_DTYPES:
         allowed = sorted(str(each).removeprefix("torch.") for each in _BORDER_DTYPES)
         raise ExportError(
-            f"Tensor '{name}' at the border of a node has dtype {tensor.dtype}, which NumPy lacks; expected one "
+            f"Tensor '{name}' at the border of a node has dtype {tensor.dtype}, which cannot cross it; expected one "
             f"of {allowed}; convert it at the border, e.g. with .float()"
         )
     dtype = str(tensor.dtype).removeprefix("torch.")

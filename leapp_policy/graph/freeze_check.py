@@ -42,12 +42,28 @@ def check_frozen(passes: list[NodePass]) -> None:
         FrozenValueError: Executions on other inputs did other work.
         HiddenStateError: The two executions on the same inputs did other work.
     """
+    if len(passes) > 1:
+        _compare_results(passes[0], passes[1])
     for other in passes[2:]:
         same = all(same_bytes(a, b) for a, b in zip(passes[1].inputs.values(), other.inputs.values(), strict=True))
         if same:
             _Comparison(passes[1], other, "in another execution", _ON_TIME, HiddenStateError).run()
         else:
             _Comparison(passes[1], other, "on other inputs", _ON_DATA, FrozenValueError).run()
+
+
+def _compare_results(discovery: NodePass, capture: NodePass) -> None:
+    """On the same inputs both passes must give the same: discovery ran for real, capture through its archives."""
+    if not all(same_bytes(a, b) for a, b in zip(discovery.inputs.values(), capture.inputs.values(), strict=True)):
+        return
+    for name, expected in discovery.outputs.items():
+        got = capture.outputs[name]
+        if got.shape != expected.shape or not torch.allclose(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True):
+            raise HiddenStateError(
+                f"Output '{name}' of node '{capture.name}' differs between two executions on the same inputs: some "
+                "work reads memory while a segment is open, which has been captured but not run (another thread, a "
+                f"NumPy view or an address taken before), or {_ON_TIME}"
+            )
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def validate_executions(runner: PolicyRunner, executions: Sequence[Execution]) -
     errors = []
     keys = {f"{entry.node}/{spec.name}": spec.name for entry in runner.manifest.models for spec in entry.inputs}
     for index, (given, expected) in enumerate(executions):
-        what = "the traced inputs" if index == 0 else "inputs that were not traced"
+        what = "the traced inputs" if index < 2 else "inputs that were not traced"
         for key in runner.state:
             runner.state[key] = given[key].numpy()
         open_inputs = {key: name for key, name in keys.items() if name in runner.inputs and key not in runner.state}
@@ -71,12 +71,12 @@ def validate_executions(runner: PolicyRunner, executions: Sequence[Execution]) -
 
 
 def perturb(inputs: Mapping[str, Tensor], *, seed: int, flip: bool = False) -> dict[str, Tensor]:
-    """Vary floating inputs by some percent of their size; other inputs stay.
+    """Vary inputs: floating ones by some percent of their size.
 
     Args:
         inputs: Tensors by name.
         seed: Seed of the noise.
-        flip: Also change every sign, so that branches on signs take the other side.
+        flip: Also change every sign and bool and the order of integers, so that branches take the other side.
     """
     generator = torch.Generator().manual_seed(seed)
     varied = {}
@@ -85,6 +85,11 @@ def perturb(inputs: Mapping[str, Tensor], *, seed: int, flip: bool = False) -> d
             noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2.0 - 1.0
             size = -1.3 if flip else 1.0
             tensor = (tensor.double() * (size + 0.03 * noise) + 0.01 * noise.flip(0)).to(tensor.dtype)
+        elif flip and tensor.dtype == torch.bool:
+            tensor = tensor.logical_not()
+        elif flip and tensor.numel() > 1:
+            # Other order, same values: an index stays within its range.
+            tensor = tensor.flatten().roll(1).view(tensor.shape)
         varied[name] = tensor.contiguous().clone()
     return varied
 

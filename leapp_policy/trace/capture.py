@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import warp as wp
 
 # Bound here, before a trace replaces the attributes of the module.
 from warp import capture_begin, capture_end, capture_launch, capture_save
@@ -43,6 +46,16 @@ class SegmentCapture:
                 f"A Warp capture could not be opened on device '{device}': {error}; "
                 "end any wp.ScopedCapture around the traced code"
             ) from error
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let Warp work for real for a while; nothing of it is recorded."""
+        context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
+        graph = context.capture_pause(device=self._device)
+        try:
+            yield
+        finally:
+            context.capture_resume(graph, device=self._device)
 
     def end(self) -> None:
         """Stop recording; nothing has run yet."""

@@ -53,6 +53,10 @@ class WarpListener(Protocol):
         """A conversion that only makes another name for the same memory."""
         ...
 
+    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> None:
+        """An array that is made of host data."""
+        ...
+
     def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
         """A call that has no place inside of a traced node."""
         ...
@@ -146,6 +150,7 @@ class WarpHooks:
             self._patch(wp.Launch, "launch", self._recorded_launch_hook)
             for (owner, name), written in _CALLS.items():
                 self._patch(owner, name, functools.partial(self._call_hook, written=written))
+            self._patch(wp.array, "__init__", self._construct_hook)
             for owner, name in _BOUNDARIES:
                 self._patch(owner, name, self._boundary_hook)
             for owner, name in _CONVERSIONS:
@@ -185,7 +190,9 @@ class WarpHooks:
             run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
             if not listener.is_listening() or kwargs.get("record_cmd"):
                 return run()
-            adjoint = tuple(kwargs.get("adj_inputs", ())) + tuple(kwargs.get("adj_outputs", ()))
+            inputs, outputs = _as_arrays(kernel, inputs, outputs)
+            run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
+            adjoint = tuple(arrays_in([*kwargs.get("adj_inputs", ()), *kwargs.get("adj_outputs", ())]))
             values = (*inputs, *outputs)
             options = tuple(f"{key}={value}" for key, value in kwargs.items() if key in ("block_dim", "adjoint"))
             call = HookedCall(name, kernel, (dim, *values, *options), adjoint, values)
@@ -234,6 +241,18 @@ class WarpHooks:
 
         return call
 
+    def _construct_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def construct(array: Any, data: Any = None, *args: Any, **kwargs: Any) -> None:
+            run = lambda: original(array, data, *args, **kwargs)  # noqa: E731
+            if data is None or not listener.is_listening():
+                run()
+            else:
+                listener.on_warp_construct(data, run)
+
+        return construct
+
     def _boundary_hook(self, name: str, original: Callable) -> Callable:
         listener = self._listener
 
@@ -270,6 +289,15 @@ class WarpHooks:
             return listener.on_tensor_read(label, tensor, run) if listener.is_listening() else run()
 
         return read
+
+
+def _as_arrays(kernel: Any, inputs: Sequence, outputs: Sequence) -> tuple[list[Any], list[Any]]:
+    """Make Warp arrays of torch tensors that are passed straight to a launch, so that they are seen."""
+    arguments = iter(kernel.adj.args)
+    convert = lambda value, argument: (  # noqa: E731
+        wp.from_torch(value, dtype=argument.type.dtype) if isinstance(value, torch.Tensor) and argument else value
+    )
+    return tuple([convert(value, next(arguments, None)) for value in side] for side in (inputs, outputs))  # pyright: ignore
 
 
 def _with_current_binary(command: Any, run: Callable[[], Any]) -> Any:

@@ -12,7 +12,7 @@ import warp as wp
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARY_ROOTS = tuple(str(Path(str(module.__file__)).resolve().parent) + "/" for module in (torch, wp)) + tuple(
-    str(Path(__file__).resolve().parents[1] / layer) + "/" for layer in ("annotate", "trace", "graph")
+    f"{_PACKAGE}/{part}" for part in ("annotate/", "trace/", "graph/", "pipeline.py")
 )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,7 +121,10 @@ class NodePass:
         clones = {}
         for name, tensor in tensors.items():
             if name in self.inputs:
-                raise TraceError(f"Node '{self.name}' has an input '{name}' already; give each input one name")
+                raise AnnotationError(
+                    f"Node '{self.name}' has an input '{name}' already (at {user_location()}); give each input one "
+                    "name, or close the node with annotate.output_tensors() before it is opened again"
+                )
             clone = tensor.detach().clone(memory_format=torch.contiguous_format)
             self.recorder.add_input(name, clone)
             # The clone may be written by the node: what it held at first is kept for replays.
@@ -254,6 +258,10 @@ class NodePass:
         raise SegmentMismatchError(
             f"{text}: {detail}; make the Warp calls of both executions the same (no branch on data, no counter)"
         )
+
+    def capture_paused(self) -> contextlib.AbstractContextManager[None]:
+        """Run what must not be recorded while a segment is open."""
+        return contextlib.nullcontext() if self._capture is None else self._capture.paused()
 
     def abort(self) -> None:
         """Throw the open segment away, after an error."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from leapp_policy.errors import FrozenValueError, TraceError
+from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
 from leapp_policy.specs import ConstantSpec
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.provenance import MemoryTable, MemoryValue, tensor_extent
@@ -306,6 +306,11 @@ def _refuse_frozen(func: torch._ops.OpOverload, args: tuple, node_name: str) -> 
         raise FrozenValueError(
             f"Node '{node_name}' turns a value that depends on traced data into a Python value at "
             f"{user_location()}: {_REMEDY}"
+        )
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        raise HiddenStateError(
+            f"Node '{node_name}' draws random numbers with {func} at {user_location()}, which no two runs share; call "
+            ".eval() on the policy, or pass the noise as an input"
         )
     dynamic = torch.Tag.dynamic_output_shape in func.tags
     if func is torch.ops.aten.index.Tensor:

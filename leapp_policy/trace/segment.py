@@ -68,6 +68,7 @@ class Segment:
     calls: list[WarpCall] = field(default_factory=list)
     regions: dict[int, Region] = field(default_factory=dict)
     refitted: set[int] = field(default_factory=set)
+    overloads: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

@@ -213,8 +213,7 @@ class WriteSets:
 
     def _of_launch(self, kernel: Any, values: Sequence[Any]) -> list[bool]:
         try:
-            if kernel.is_generic:
-                kernel = kernel.get_overload(kernel.infer_argument_types(list(values)))
+            kernel = overload_of(kernel, values)
             if id(kernel.adj) not in self._written:
                 self._analyse(kernel.module)
             return self._written[id(kernel.adj)][1]
@@ -239,6 +238,16 @@ class WriteSets:
                 blind = _writes_unseen(each.adj)
                 flags = [blind or bool(argument.is_write) for argument in each.adj.args]
                 self._written[id(each.adj)] = (each.adj, flags)
+
+
+def overload_of(kernel: Any, values: Sequence[Any]) -> Any:
+    """Return the kernel that a launch runs: the overload for these values where it is generic.
+
+    Args:
+        kernel: The kernel; it was launched with these values before.
+        values: All arguments of the launch.
+    """
+    return kernel.get_overload(kernel.infer_argument_types(list(values))) if kernel.is_generic else kernel
 
 
 def _writes_unseen(code: Any) -> bool:

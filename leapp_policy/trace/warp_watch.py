@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -20,7 +21,15 @@ from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.segment import Segment, WarpCall, describe_argument
 from leapp_policy.trace.torch_watch import TorchWatch
-from leapp_policy.trace.warp_arrays import ArrayUse, WriteSets, arrays_in, base_extent, set_cpu_flags, zero_memory
+from leapp_policy.trace.warp_arrays import (
+    ArrayUse,
+    WriteSets,
+    arrays_in,
+    base_extent,
+    overload_of,
+    set_cpu_flags,
+    zero_memory,
+)
 
 _LOG = logging.getLogger(__name__)
 _CONDITIONALS = ("wp.capture_if", "wp.capture_while")
@@ -133,6 +142,7 @@ class WarpWatch:
         self._build_portably(call)
         meshes = self._meshes(owner, segment, call)
         result = _defined(call, run())
+        _refuse_second_overload(segment, call)
         segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
         return result
 
@@ -183,6 +193,14 @@ class WarpWatch:
         with self._nodes.paused():
             return run()
 
+    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> None:
+        """Make an array of host data at once, outside of an open capture: what it holds is a constant."""
+        if isinstance(data, Tensor):
+            self._torch_watch.on_tensor_read("wp.array", data, lambda: None)
+        current = self._nodes.with_segment
+        with self._nodes.paused(), current.capture_paused() if current is not None else contextlib.nullcontext():
+            run()
+
     def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
         """Refuse Warp's own captures inside of a traced node."""
         if self._nodes.is_paused:
@@ -212,6 +230,20 @@ def _stay_open(segment: Segment, name: str, arrays: list[Any]) -> None:
         user_location(),
         segment.label,
     )
+
+
+def _refuse_second_overload(segment: Segment, call: HookedCall) -> None:
+    """Warp's archive finds a kernel by module and name, which the overloads of a generic kernel share."""
+    if call.kernel is None or not call.kernel.is_generic:
+        return
+    overload = overload_of(call.kernel, call.kernel_arguments)
+    first = segment.overloads.setdefault((call.kernel.module.name, call.kernel.key), overload)
+    if first is not overload:
+        raise TraceError(
+            f"Segment '{segment.label}' launches the generic kernel '{call.kernel.key}' at {user_location()} with "
+            "other argument types than before, and Warp's archive keeps one; call wp.synchronize() between the two, "
+            'or make the kernel with module="unique"'
+        )
 
 
 def _defined(call: HookedCall, result: Any) -> Any:
