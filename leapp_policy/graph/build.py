@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.bundle import pack_bundle
-from leapp_policy.graph.freeze_check import check_frozen
+from leapp_policy.graph.freeze_check import check_frozen, check_results
 from leapp_policy.graph.link import link_nodes
 from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
 from leapp_policy.graph.op import bundle_tensor, warp_runner
@@ -99,6 +99,7 @@ def build_node(
     audits = [audit_segment(*each) for each in zip(traced.segments, encoded, bundles, strict=True)]
     module = _graph_module(traced, encoded, bundles)
     check_state(module, passes)
+    check_results(passes)
     inputs = {name: tensor.clone() for name, tensor in traced.inputs.items()}
     program = _functional(module, tuple(inputs.values()), traced.name)
     metadata = prune_runner_outputs(program.graph_module.graph, warp_runner())

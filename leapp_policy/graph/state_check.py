@@ -61,8 +61,9 @@ def _check_written(module: fx.GraphModule, passes: list[NodePass], outputs: tupl
     values = {str(each.node.target): each for each in traced.recorder.memory if each.node.op == "get_attr"}
     for name, final in traced.final_constants.items():
         value = values[name]
-        if len(passes) > 1 and passes[0].recorder.memory.find(value.ptr, value.nbytes) is None:
-            # Another address than in the first execution: allocated anew in every step.
+        others = [each for each in passes if each is not traced]
+        if others and not any(each.recorder.memory.overlapping(value.ptr, value.nbytes) for each in others):
+            # No other execution has this address: allocated anew in every step.
             continue
         initial = getattr(module, name)
         if same_bytes(initial, final) or _is_reset(name, passes):
@@ -83,9 +84,9 @@ def _check_written(module: fx.GraphModule, passes: list[NodePass], outputs: tupl
 
 
 def _is_reset(name: str, passes: list[NodePass]) -> bool:
-    """Whether the next execution found the same contents again: the step resets them outside of the graph."""
-    first, others = passes[min(1, len(passes) - 1)], passes[2:3]
-    return any(
-        name in each.recorder.attributes and same_bytes(first.recorder.attributes[name], each.recorder.attributes[name])
-        for each in others
+    """Whether every execution found the same contents, whatever came before: the step resets them itself."""
+    first, others = passes[min(1, len(passes) - 1)], passes[2:]
+    found = [each.recorder.attributes.get(name) for each in others]
+    return len(found) > 1 and all(
+        each is not None and same_bytes(first.recorder.attributes[name], each) for each in found
     )

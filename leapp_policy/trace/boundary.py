@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass
 
 import torch
+import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import TraceError
@@ -87,12 +88,23 @@ class SegmentBoundary:
 
     def _sort(self, region: Region) -> None:
         value = self._value_of(region)
+        self._refuse_fed_handles(region, value)
         if value is not None and (value.traced or region.written):
             self.inputs.append(_port(f"in_{len(self.inputs)}", region, value))
         elif not region.written:
             self.carried.append(region)
         if region.written:
             self.outputs.append(_port(f"out_{len(self.outputs)}", region, value))
+
+    def _refuse_fed_handles(self, region: Region, value: MemoryValue | None) -> None:
+        """Ids of objects are relocated in the archive, not where they are fed as numbers."""
+        if base_array(region.array).dtype is wp.handle and value is not None and (value.traced or region.written):
+            raise TraceError(
+                f"Segment '{self._segment.label}' (opened at {self._segment.opened_at}) writes an array of wp.handle "
+                f"{list(region.array.shape)} that it did not allocate: another process would read stale ids from it; "
+                "allocate it with wp.empty() between the first and the last call of the segment, or index a constant "
+                "array of handles"
+            )
 
     def _keep_opaque(self, region: Region) -> bool:
         """Leave struct arrays inside of the segment; a later use of what it wrote is an error."""

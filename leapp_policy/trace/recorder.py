@@ -254,6 +254,11 @@ class GraphRecorder:
         node_args, node_kwargs = tree_map(to_node, (args, dict(kwargs)))
         written = written_tensors(func, args, kwargs)
         out = func(*args, **kwargs)
+        if func is torch.ops.aten.lift_fresh.default:
+            # torch.from_numpy() of traced memory: the same memory, of which torch.export would make a copy.
+            self._by_id[id(out)] = node_args[0]
+            self._alive.append(out)
+            return out
         node = self.graph.call_function(func, node_args, node_kwargs)
         node.meta["location"] = user_location()
         for tensor in written:

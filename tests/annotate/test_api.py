@@ -89,7 +89,7 @@ def test_input_name_twice() -> None:
     """One of two signals of a name would be lost."""
     with TraceSession("t"):
         annotate.input_tensors("n", {"x": X})
-        with pytest.raises(TraceError, match="Node 'n' has an input 'x' already; give each input one name"):
+        with pytest.raises(AnnotationError, match=r"Node 'n' has an input 'x' already .* close the node"):
             annotate.input_tensors("n", {"x": X})
 
 

@@ -20,7 +20,7 @@ from leapp_policy.deploy.policy_runner import load
 from leapp_policy.errors import BackendError, ConfigError, ExportError, TraceError
 from leapp_policy.pipeline import export
 
-FILES = {"linear.onnx", "linear.yaml", "segments.json", "audit.json", "export.json"}
+FILES = {"linear.onnx", "linear.yaml", "linear.svg", "segments.json", "audit.json", "export.json"}
 
 
 def contents(folder: Path) -> dict[str, bytes]:

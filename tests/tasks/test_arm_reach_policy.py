@@ -146,7 +146,7 @@ def test_stages_are_annotated(policy, obs, monkeypatch):
         ("in", "network", ["features"]),
         ("out", "network", ["twist"]),
         ("in", "postprocess", ["joint_pos", "twist"]),
-        ("out", "postprocess", ["joint_pos_target", "twist"]),
+        ("out", "postprocess", ["joint_pos_target"]),
     ]
 
 
