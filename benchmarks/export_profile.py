@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of an export goes: ``python benchmarks/export_profile.py`` (the arm policy, warm kernel cache)."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import warp as wp
+
+from leapp_policy import pipeline
+from leapp_policy.artifact import onnx
+from leapp_policy.commands import example_observation, make_policy, quiet_warp
+from leapp_policy.config import PolicyCfg, TaskCfg
+from leapp_policy.deploy.timing import measure
+from leapp_policy.graph import build
+from leapp_policy.specs import Layout
+from leapp_policy.trace.session import TraceSession
+
+PHASES = (
+    (pipeline, "_trace_once", "five executions, recorded"),
+    (build, "check_frozen", "executions held against each other"),
+    (build, "audit_segment", "replay audit of the segments"),
+    (build, "check_state", "state check"),
+    (build, "_functional", "torch.export"),
+    (onnx.torch.onnx, "export", "torch.onnx.export"),
+    (pipeline, "validate_executions", "validation in ONNX Runtime"),
+)
+
+
+def main() -> None:
+    """Export three times and print a table of the phases [s], then what a recorded step costs."""
+    quiet_warp()
+    torch.set_num_threads(1)
+    factory = "leapp_policy.tasks.arm_reach.policy.ArmReachPolicy.from_checkpoint"
+    policy = make_policy(PolicyCfg(factory), 1, "cpu")
+    task = TaskCfg("leapp_policy.tasks.arm_reach", "LeappPolicy/ArmReach-v0", "joint_pos_target", rate_hz=50.0)
+    obs = {name: torch.from_numpy(value) for name, value in example_observation(task, 1).items()}
+    policy.step(obs)
+    spent: dict[str, float] = {}
+    for owner, name, label in PHASES:
+        setattr(owner, name, _timed(getattr(owner, name), label, spent))
+    print("| | " + " | ".join(["total", *(label for *_, label in PHASES)]) + " |")
+    print("|---|" + "---:|" * (len(PHASES) + 1))
+    for index in range(3):
+        spent.clear()
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory() as root:
+            pipeline.export(policy.step, obs, name="arm", out_dir=Path(root) / "arm")
+        total = time.perf_counter() - start
+        figures = [f"{spent.get(label, 0.0):.3f}" for *_, label in PHASES]
+        print(f"| export {index + 1} [s] | {total:.2f} | " + " | ".join(figures) + " |")
+    _recorded_step(policy, obs)
+
+
+def _timed(function: Callable[..., Any], label: str, spent: dict[str, float]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            spent[label] = spent.get(label, 0.0) + time.perf_counter() - start
+
+    return call
+
+
+def _recorded_step(policy: Any, obs: dict[str, torch.Tensor]) -> None:
+    eager = measure(lambda: policy.step(obs), iterations=300).median_us
+    session = TraceSession("arm", layout=Layout.SINGLE)
+    with session:
+        for name in ("discovery", "capture", "check", "check", "check"):
+            given = session.begin_pipeline(obs)
+            start = time.perf_counter()
+            outputs = policy.step(given)
+            took = (time.perf_counter() - start) * 1e6
+            session.end_pipeline(outputs)
+            print(f"{name}: {took / 1e3:.1f} ms, {took / eager:.0f} times the eager step of {eager:.0f} us")
+    wp.synchronize()
+
+
+if __name__ == "__main__":
+    main()
