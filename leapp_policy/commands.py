@@ -94,6 +94,7 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         out_dir=cfg.out_dir,
         backend=BackendOnnx(runtime=cfg.backend.runtime, opset=cfg.backend.opset),
         layout=cfg.layout.name,
+        segments=cfg.segments.mode,
         device=cfg.device.name,
         march=cfg.device.march or None,
         rate_hz=cfg.task.rate_hz,

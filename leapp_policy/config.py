@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, TypeVar
 
 from hydra.core.config_store import ConfigStore
@@ -13,16 +12,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from leapp_policy.errors import ConfigError
 from leapp_policy.rollout.config import ParityMode
-from leapp_policy.specs import Layout
+from leapp_policy.specs import Layout, SegmentsMode
 
 T = TypeVar("T")
-
-
-class SegmentsMode(Enum):
-    """How segments are found."""
-
-    AUTO = "auto"
-    """From the code between the Warp calls."""
 
 
 @dataclass
@@ -90,7 +82,7 @@ class SegmentsCfg:
     """How Warp segments are found.
 
     Attributes:
-        mode: ``AUTO``.
+        mode: ``AUTO``, or ``EXPLICIT`` for ``annotate.warp_op()`` blocks alone.
     """
 
     mode: SegmentsMode = SegmentsMode.AUTO

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import warp as wp
 from torch import Tensor
@@ -29,9 +30,10 @@ from leapp_policy.errors import AnnotationError, ConfigError, ExportError
 from leapp_policy.graph.build import build_nodes
 from leapp_policy.graph.link import find_results
 from leapp_policy.rollout.validation import perturb, recorded_executions, validate_executions
-from leapp_policy.specs import Layout, PolicySpec, TargetSpec
+from leapp_policy.specs import Layout, PolicySpec, SegmentsMode, TargetSpec
 from leapp_policy.trace.session import TraceSession
 
+E = TypeVar("E", bound=Enum)
 Step = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
 
 
@@ -43,6 +45,7 @@ def export(
     out_dir: str | Path,
     backend: str | Backend = "onnx",
     layout: Layout | str = Layout.SINGLE,
+    segments: SegmentsMode | str = SegmentsMode.AUTO,
     device: str = "cpu",
     march: str | None = None,
     rate_hz: float = 0.0,
@@ -57,6 +60,7 @@ def export(
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
         backend: ``onnx``, or a configured backend.
         layout: ``single`` for one model, ``split`` for one per annotated node, ``merged`` for nodes linked into one.
+        segments: ``auto``, or ``explicit`` for ``annotate.warp_op()`` blocks alone.
         device: Device of the traced code.
         march: Instruction set level of exported CPU kernels, e.g. ``x86-64-v2``; None for the default.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
@@ -72,7 +76,8 @@ def export(
     """
     _check_name(name)
     inputs = _check_inputs(name, example_inputs)
-    session = TraceSession(name, layout=_layout(layout), device=device, march=march)
+    mode = _choice(SegmentsMode, segments, "Segments")
+    session = TraceSession(name, layout=_choice(Layout, layout, "Layout"), segments=mode, device=device, march=march)
     chosen = make_backend(backend) if isinstance(backend, str) else backend
     returned: Mapping[str, Tensor] = {}
     with session:
@@ -101,11 +106,11 @@ def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor])
     return outputs
 
 
-def _layout(layout: Layout | str) -> Layout:
+def _choice(kind: type[E], value: E | str, what: str) -> E:
     try:
-        return Layout(layout)
+        return kind(value)
     except ValueError as error:
-        raise ConfigError(f"Layout must be one of {[each.value for each in Layout]}, got '{layout}'") from error
+        raise ConfigError(f"{what} must be one of {[each.value for each in kind]}, got '{value}'") from error
 
 
 def _check_name(name: str) -> None:
@@ -175,7 +180,7 @@ def start(name: str, *, layout: Layout | str = Layout.SPLIT, device: str = "cpu"
         AnnotationError: A trace is open.
     """
     _check_name(name)
-    TraceSession(name, layout=_layout(layout), device=device, march=march).start()
+    TraceSession(name, layout=_choice(Layout, layout, "Layout"), device=device, march=march).start()
 
 
 def stop() -> None:

@@ -19,6 +19,15 @@ class Layout(Enum):
     """Traced as nodes, linked into one model."""
 
 
+class SegmentsMode(Enum):
+    """How segments are found."""
+
+    AUTO = "auto"
+    """From the code between the Warp calls."""
+    EXPLICIT = "explicit"
+    """Only where ``annotate.warp_op()`` declares one; any other Warp call on traced values is refused."""
+
+
 @dataclass(frozen=True)
 class TensorSemantics:
     """What a tensor means on the robot; every field is optional and ends up in the manifest.

@@ -15,7 +15,7 @@ from torch.nn import Module
 
 from leapp_policy.annotate.session import enter_session, leave_session
 from leapp_policy.errors import AnnotationError, TraceError
-from leapp_policy.specs import Layout, TensorSemantics
+from leapp_policy.specs import Layout, SegmentsMode, TensorSemantics
 from leapp_policy.trace.cpu_target import CpuTarget, cpu_target
 from leapp_policy.trace.hooks import WarpHooks
 from leapp_policy.trace.location import user_location
@@ -34,6 +34,7 @@ class TraceSession:
     Args:
         name: Name of the pipeline.
         layout: How annotations become nodes.
+        segments: How segments are found.
         device: Device that is traced; ``cpu``.
         march: Instruction set level of exported CPU kernels, None for the default.
 
@@ -42,7 +43,13 @@ class TraceSession:
     """
 
     def __init__(
-        self, name: str, *, layout: Layout = Layout.SPLIT, device: str = "cpu", march: str | None = None
+        self,
+        name: str,
+        *,
+        layout: Layout = Layout.SPLIT,
+        segments: SegmentsMode = SegmentsMode.AUTO,
+        device: str = "cpu",
+        march: str | None = None,
     ) -> None:
         if device != "cpu":
             raise TraceError(f"Trace '{name}' got device '{device}', expected 'cpu'; tracing on CUDA is not built yet")
@@ -52,7 +59,7 @@ class TraceSession:
         self.target: CpuTarget = cpu_target(march)
         self._nodes = NodeSet(device)
         self._torch_watch = TorchWatch(self._nodes)
-        self._warp_watch = WarpWatch(self._nodes, self._torch_watch, self.target)
+        self._warp_watch = WarpWatch(self._nodes, self._torch_watch, self.target, segments)
         self._hooks = WarpHooks(self._warp_watch)
         self._kernels = contextlib.ExitStack()
         self._active = False

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from leapp_policy.errors import FrozenValueError, LeappPolicyError, TraceError
+from leapp_policy.specs import SegmentsMode
 from leapp_policy.trace.cpu_target import CpuTarget
 from leapp_policy.trace.hooks import HookedCall, result_uses
 from leapp_policy.trace.location import user_location
@@ -49,12 +50,14 @@ class WarpWatch:
         nodes: The nodes of the trace.
         torch_watch: Judges reads of torch tensors.
         target: What CPU kernels are built for.
+        segments: How segments are found.
     """
 
-    def __init__(self, nodes: NodeSet, torch_watch: TorchWatch, target: CpuTarget) -> None:
+    def __init__(self, nodes: NodeSet, torch_watch: TorchWatch, target: CpuTarget, segments: SegmentsMode) -> None:
         self._nodes = nodes
         self._torch_watch = torch_watch
         self._target = target
+        self._segments = segments
         self._write_sets = WriteSets()
         self._objects = ObjectIds()
         self._module_flags: dict[int, tuple[Any, str | None]] = {}
@@ -80,6 +83,7 @@ class WarpWatch:
             if owner is None:
                 return _defined(call, run())
             if owner.segment is None:
+                self._refuse_undeclared(owner, call)
                 for array in arrays_in(list(call.arguments)):
                     owner.check_readable(*base_extent(array))
                 self._nodes.close_segments(f"Warp call on values of node '{owner.name}'")
@@ -90,6 +94,13 @@ class WarpWatch:
                 return self._run_in_segment(owner, call, run)
             finally:
                 self._outer = ""
+
+    def _refuse_undeclared(self, owner: NodePass, call: HookedCall) -> None:
+        if self._segments is SegmentsMode.EXPLICIT:
+            raise TraceError(
+                f"{call.name} at {user_location()} works on traced values of node '{owner.name}' outside of a declared "
+                "block, and segments are 'explicit'; put it into annotate.warp_op(), or export with segments 'auto'"
+            )
 
     def _owner(self, call: HookedCall) -> NodePass | None:
         """Return the node that a call belongs to; while a segment is open, every call joins it."""
