@@ -109,4 +109,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 def _largest(a: Tensor, b: Tensor) -> float:
-    return float((a.double() - b.double()).abs().nan_to_num().max()) if a.numel() else 0.0
+    """Largest difference; NaN on one side alone counts as infinite."""
+    difference = (a.double() - b.double()).abs()
+    difference[(a == b) | (a.isnan() & b.isnan())] = 0.0
+    return float(difference.nan_to_num(nan=float("inf")).max()) if a.numel() else 0.0

@@ -98,6 +98,12 @@ class StateTable:
                     f"update_state('{self._node_name}') at {user_location()} has no state '{name}', expected one of "
                     f"{declared}; declare it with annotate.state_tensors() first"
                 )
+            if (tensor.shape, tensor.dtype) != (entry.initial.shape, entry.initial.dtype):
+                raise AnnotationError(
+                    f"update_state('{self._node_name}') at {user_location()}: state '{name}' must stay "
+                    f"{entry.initial.dtype} {list(entry.initial.shape)}, got {tensor.dtype} {list(tensor.shape)}; give "
+                    "it the same shape and dtype in every step"
+                )
             entry.value = tensor
             self._recorder.keep_alive(tensor)
 
