@@ -30,8 +30,10 @@ def main(raw: DictConfig) -> None:
         console.print(f"  segment {segment.label}: {len(segment.calls)} Warp calls, from {segment.opened_at}")
     for name, size in artifact.files.items():
         console.print(f"  {name}  {size:,} bytes", highlight=False)
-    for name, error in artifact.audit["executions"][-1].items():
-        console.print(f"  largest error of '{name}' on fresh inputs: {error:.2g}", highlight=False)
+    executions = artifact.audit["executions"]
+    for name in executions[0]:
+        error = max(each[name] for each in executions)
+        console.print(f"  largest error of '{name}' in {len(executions)} executions: {error:.2g}", highlight=False)
 
 
 if __name__ == "__main__":
