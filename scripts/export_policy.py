@@ -6,6 +6,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.table import Table
 
 from leapp_policy.commands import export_policy, quiet_warp
 from leapp_policy.config import ExportCfg, register_schemas, to_config
@@ -26,8 +27,15 @@ def main(raw: DictConfig) -> None:
     except LeappPolicyError as error:
         sys.exit(f"Export failed: {error}")
     console.print(f"Exported '{artifact.spec.name}' to {artifact.path}/", highlight=False)
-    for segment in artifact.segments:
-        console.print(f"  segment {segment.label}: {len(segment.calls)} Warp calls, from {segment.opened_at}")
+    audits = {each["label"]: each for each in artifact.audit["segments"]}
+    table = Table("segment", "Warp calls", "from", "fed", "read", "constants", "replay alone", "again", "after others")
+    for each in artifact.segments:
+        audit = audits[each.label]
+        replay = "equal" if audit["bitwise"] else f"within {audit['max_abs_error']:.1g}"
+        sizes = (len(each.calls), each.opened_at, len(each.inputs), len(each.outputs), len(each.constants))
+        again = ("equal" if audit[key] else "differs" for key in ("repeats", "forgets"))
+        table.add_row(each.label, *map(str, sizes), replay, *again)
+    console.print(table)
     for name, size in artifact.files.items():
         console.print(f"  {name}  {size:,} bytes", highlight=False)
     executions = artifact.audit["executions"]
