@@ -28,13 +28,13 @@ def main(raw: DictConfig) -> None:
         sys.exit(f"Export failed: {error}")
     console.print(f"Exported '{artifact.spec.name}' to {artifact.path}/", highlight=False)
     audits = {each["label"]: each for each in artifact.audit["segments"]}
-    table = Table("segment", "Warp calls", "from", "fed", "read", "constants", "replay alone", "again", "after others")
+    table = Table("segment", "calls", "from", "fed, read, kept", "replay", "again", "after others")
     for each in artifact.segments:
         audit = audits[each.label]
         replay = "equal" if audit["bitwise"] else f"within {audit['max_abs_error']:.1g}"
-        sizes = (len(each.calls), each.opened_at, len(each.inputs), len(each.outputs), len(each.constants))
+        arrays = f"{len(each.inputs)}, {len(each.outputs)}, {len(each.constants)}"
         again = ("equal" if audit[key] else "differs" for key in ("repeats", "forgets"))
-        table.add_row(each.label, *map(str, sizes), replay, *again)
+        table.add_row(each.label, str(len(each.calls)), each.opened_at, arrays, replay, *again)
     console.print(table)
     for name, size in artifact.files.items():
         console.print(f"  {name}  {size:,} bytes", highlight=False)
