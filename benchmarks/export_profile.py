@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 import warp as wp
+from torch.fx import Graph
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from leapp_policy import pipeline
 from leapp_policy.artifact import onnx
@@ -33,7 +35,7 @@ PHASES = (
 
 
 def main() -> None:
-    """Export three times and print a table of the phases [s], then what a recorded step costs."""
+    """Export three times and print a table of the phases [s], then what a recorded step costs, ours and at least."""
     quiet_warp()
     torch.set_num_threads(1)
     factory = "leapp_policy.tasks.arm_reach.policy.ArmReachPolicy.from_checkpoint"
@@ -55,6 +57,38 @@ def main() -> None:
         figures = [f"{spent.get(label, 0.0):.3f}" for *_, label in PHASES]
         print(f"| export {index + 1} [s] | {total:.2f} | " + " | ".join(figures) + " |")
     _recorded_step(policy, obs)
+    _least_recorded_step(policy, obs)
+
+
+class _BareRecorder(TorchDispatchMode):
+    """Writes one FX node per operation and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._graph = Graph()
+        self._input = self._graph.placeholder("x")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._graph.call_function(func, (self._input,))
+        return func(*args, **(kwargs or {}))
+
+
+def _least_recorded_step(policy: Any, obs: dict[str, torch.Tensor]) -> None:
+    """Print what the parts that every recorder needs cost by themselves."""
+
+    def with_nodes() -> None:
+        with _BareRecorder():
+            policy.step(obs)
+
+    def captured() -> None:
+        wp.capture_begin(device="cpu", apic=True, force_module_load=False)
+        policy.step(obs)
+        wp.capture_end(device="cpu")
+
+    eager = measure(lambda: policy.step(obs), iterations=300).median_us
+    nodes = measure(with_nodes, iterations=300).median_us / eager
+    capture = measure(captured, iterations=50).median_us / eager
+    print(f"times the eager step: dispatch mode and one FX node per operation {nodes:.1f}, API Capture {capture:.1f}")
 
 
 def _timed(function: Callable[..., Any], label: str, spent: dict[str, float]) -> Callable[..., Any]:
