@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from leapp_policy.deploy.native_segment import NativeSegment
 from leapp_policy.errors import ExportError, HiddenStateError
+from leapp_policy.graph.compare import is_close, largest_difference, same_bytes
 from leapp_policy.specs import ConstantSpec
 from leapp_policy.trace.node_pass import SegmentTrace
-
-_RTOL, _ATOL = 1e-5, 1e-6
 
 
 @dataclass(frozen=True)
@@ -58,20 +56,20 @@ def audit_segment(trace: SegmentTrace, metadata: str, bundle: bytes) -> SegmentA
     """
     with NativeSegment(bundle, metadata) as segment:
         first = _replay(segment, trace.fed, trace.made)
-        error = max((_largest(a, b) for a, b in zip(first, trace.made, strict=True)), default=0.0)
+        error = max((largest_difference(a, b) for a, b in zip(first, trace.made, strict=True)), default=0.0)
         for spec, got, expected in zip(trace.outputs, first, trace.made, strict=True):
-            if not torch.allclose(got, expected, rtol=_RTOL, atol=_ATOL, equal_nan=True):
+            if not is_close(got, expected):
                 raise ExportError(
                     f"Segment '{trace.label}' (opened at {trace.opened_at}) gives other results when it is replayed: "
-                    f"'{spec.param_name}' {spec.dtype}{list(spec.shape)} differs by {_largest(got, expected):.3g}; it "
-                    "uses something that the capture does not carry"
+                    f"'{spec.param_name}' {spec.dtype}{list(spec.shape)} differs by "
+                    f"{largest_difference(got, expected):.3g}; it uses something that the capture does not carry"
                 )
         again = _replay(segment, trace.fed, trace.made)
         _require_same(trace, first, again, "a second replay")
         _replay(segment, [_other(tensor) for tensor in trace.fed], trace.made)
         after = _replay(segment, trace.fed, trace.made)
         _require_same(trace, first, after, "a replay after one on other inputs")
-    bitwise = all(_equal(a, b) for a, b in zip(first, trace.made, strict=True))
+    bitwise = all(same_bytes(a, b) for a, b in zip(first, trace.made, strict=True))
     return SegmentAudit(trace.label, error, bitwise, True, True, trace.constants)
 
 
@@ -85,11 +83,11 @@ def _replay(segment: NativeSegment, fed: Sequence[Tensor], like: Sequence[Tensor
 def _require_same(trace: SegmentTrace, first: list[Tensor], second: list[Tensor], what: str) -> None:
     for spec, a, b in zip(trace.outputs, first, second, strict=True):
         # Atomic sums may round another way in another order; on one CPU thread they do not.
-        if not _equal(a, b):
+        if not same_bytes(a, b):
             raise HiddenStateError(
                 f"Segment '{trace.label}' (opened at {trace.opened_at}) keeps something between replays: "
                 f"'{spec.param_name}' {spec.warp_dtype}{list(spec.warp_shape)}, {spec.num_bytes} bytes, differs by "
-                f"{_largest(a, b):.3g} in {what}; declare what it keeps with annotate.state_tensors() or "
+                f"{largest_difference(a, b):.3g} in {what}; declare what it keeps with annotate.state_tensors() or "
                 "annotate.register_buffer(), or write it before it is read"
             )
 
@@ -102,14 +100,3 @@ def _other(tensor: Tensor) -> Tensor:
     if tensor.is_floating_point():
         shuffled = shuffled * 0.5 + 0.25
     return shuffled.view(tensor.shape).to(tensor.dtype)
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return np.array_equal(a.flatten().view(torch.uint8).numpy(), b.flatten().view(torch.uint8).numpy())
-
-
-def _largest(a: Tensor, b: Tensor) -> float:
-    """Largest difference; NaN on one side alone counts as infinite."""
-    difference = (a.double() - b.double()).abs()
-    difference[(a == b) | (a.isnan() & b.isnan())] = 0.0
-    return float(difference.nan_to_num(nan=float("inf")).max()) if a.numel() else 0.0

@@ -23,7 +23,7 @@ from leapp_policy.graph.passes.fold_constants import fold_constant_views
 from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs
 from leapp_policy.graph.state_check import check_state
 from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
-from leapp_policy.trace.node_pass import NodePass, SegmentTrace, warp_segment
+from leapp_policy.trace.node_pass import NodePass, SegmentTrace, captured_pass, warp_segment
 
 _BORDER_DTYPES = {  # those that torch, NumPy and ONNX Runtime all compute with
     torch.bool,
@@ -127,7 +127,7 @@ def _traced_pass(passes: list[NodePass]) -> NodePass:
                 f"Node '{each.name}' was opened by annotate.input_tensors() and never closed; "
                 "call annotate.output_tensors() with the same name"
             )
-    discovery, capture = passes[0], passes[min(1, len(passes) - 1)]
+    discovery, capture = passes[0], captured_pass(passes)
     found, captured = len(discovery.segments), len(capture.segments)
     if found and (capture is discovery or captured < found):
         first = discovery.segments[0 if capture is discovery else captured]

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import torch
-from torch import Tensor, fx
+from torch import fx
 from torch.fx.node import map_arg
 
 from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
-from leapp_policy.trace.node_pass import NodePass
+from leapp_policy.graph.compare import is_close, same_bytes
+from leapp_policy.trace.node_pass import NodePass, captured_pass
 
 _ON_DATA = (
     "a value depends on data and would be frozen into the exported graph; keep it in tensors and Warp arrays "
@@ -65,12 +65,12 @@ def check_results(passes: list[NodePass]) -> None:
     Raises:
         HiddenStateError: An output differs.
     """
-    discovery, capture = passes[0], passes[min(1, len(passes) - 1)]
+    discovery, capture = passes[0], captured_pass(passes)
     if not all(same_bytes(a, b) for a, b in zip(discovery.inputs.values(), capture.inputs.values(), strict=True)):
         return
     for name, expected in discovery.outputs.items():
         got = capture.outputs[name]
-        if got.shape != expected.shape or not torch.allclose(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True):
+        if got.shape != expected.shape or not is_close(got, expected):
             raise HiddenStateError(
                 f"Output '{name}' of node '{capture.name}' differs between two executions on the same inputs: some "
                 "work reads memory while a segment is open, which has been captured but not run (another thread, a "
@@ -127,36 +127,13 @@ class _Comparison:
         raise self.error(f"Node '{self.captured.name}' {captured}, and {self.when} {other}: {self.remedy}")
 
 
-def same_bytes(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and bits, so that NaN equals itself.
-
-    Args:
-        a: A tensor.
-        b: Another tensor.
-    """
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.numel() == 0:
-        return True
-    return torch.equal(_bytes(a), _bytes(b))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
-    return flat.copy_(tensor.detach().flatten()).view(torch.uint8)
-
-
 def _describe(node: fx.Node | None, numbering: dict[fx.Node, int]) -> str:
     if node is None:
         return "nothing more"
     numbered = map_arg((node.args, node.kwargs), lambda each: f"%{numbering[each]}")
     if node.op == "get_attr":
         return "a constant"
-    return f"{node.target}{_plain(numbered)}" if node.op != "output" else f"output{_plain(numbered)}"
-
-
-def _plain(value: Any) -> str:
-    return repr(value)
+    return f"output{numbered!r}" if node.op == "output" else f"{node.target}{numbered!r}"
 
 
 def _location(node: fx.Node | None) -> str:

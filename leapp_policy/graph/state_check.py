@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx
 
 from leapp_policy.errors import ExportError, HiddenStateError
-from leapp_policy.graph.freeze_check import same_bytes
-from leapp_policy.trace.node_pass import NodePass
+from leapp_policy.graph.compare import is_close, largest_difference, same_bytes
+from leapp_policy.trace.node_pass import NodePass, captured_pass
 
 _REMEDY = (
     "declare what the policy keeps with annotate.register_buffer() or annotate.state_tensors(), and pass clocks and "
@@ -31,13 +31,13 @@ def check_state(module: fx.GraphModule, passes: list[NodePass]) -> None:
         ExportError: The graph does not give what the traced code gave.
         HiddenStateError: A value survives the step outside of the graph.
     """
-    traced = passes[min(1, len(passes) - 1)]
+    traced = captured_pass(passes)
     outputs = _run(module, traced)
     for (name, expected), got in zip(traced.outputs.items(), outputs, strict=True):
-        if not torch.allclose(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True):
+        if not is_close(got, expected):
             raise ExportError(
                 f"Output '{name}' of node '{traced.name}' is not reproduced by the recorded graph (largest "
-                f"difference {_largest(got, expected):.3g}): some of its work was not seen; call Warp as "
+                f"difference {largest_difference(got, expected):.3g}): some of its work was not seen; call Warp as "
                 "wp.launch(...) through the module, and keep traced values in torch tensors and Warp arrays"
             )
     _check_written(module, passes, outputs)
@@ -48,16 +48,12 @@ def _run(module: fx.GraphModule, traced: NodePass) -> tuple[Tensor, ...]:
         return module(*(tensor.clone() for tensor in traced.inputs.values()))
 
 
-def _largest(a: Tensor, b: Tensor) -> float:
-    return float((a.double() - b.double()).abs().max()) if a.numel() else 0.0
-
-
 def _check_written(module: fx.GraphModule, passes: list[NodePass], outputs: tuple[Tensor, ...]) -> None:
     """Start from the constants as the step left them: another result means that they are state.
 
     A scratch buffer that is overwritten before it is read gives the same result.
     """
-    traced = passes[min(1, len(passes) - 1)]
+    traced = captured_pass(passes)
     values = {str(each.node.target): each for each in traced.recorder.memory if each.node.op == "get_attr"}
     for name, final in traced.final_constants.items():
         value = values[name]
@@ -85,7 +81,7 @@ def _check_written(module: fx.GraphModule, passes: list[NodePass], outputs: tupl
 
 def _is_reset(name: str, passes: list[NodePass]) -> bool:
     """Whether every execution found the same contents, whatever came before: the step resets them itself."""
-    first, others = passes[min(1, len(passes) - 1)], passes[2:]
+    first, others = captured_pass(passes), passes[2:]
     found = [each.recorder.attributes.get(name) for each in others]
     return len(found) > 1 and all(
         each is not None and same_bytes(first.recorder.attributes[name], each) for each in found

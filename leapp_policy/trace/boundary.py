@@ -61,7 +61,7 @@ class SegmentBoundary:
         inputs: What is fed before each run.
         outputs: What is read after it.
         carried: Read-only memory that the archive carries.
-        opaque: Memory that the segment wrote and that has no torch layout: first byte, length, and the error
+        opaque: Memory that the segment wrote and that has no torch layout, and the error
             for whoever uses it later.
 
     Raises:
@@ -72,7 +72,7 @@ class SegmentBoundary:
         self.inputs: list[BoundaryPort] = []
         self.outputs: list[BoundaryPort] = []
         self.carried: list[Region] = []
-        self.opaque: list[tuple[int, int, TraceError]] = []
+        self.opaque: list[tuple[Region, TraceError]] = []
         self._segment = segment
         self._recorder = recorder
         _refuse_overlaps(segment)
@@ -114,7 +114,7 @@ class SegmentBoundary:
             if any(value.traced for value in self._recorder.memory.overlapping(region.ptr, region.nbytes)):
                 raise
             if region.written:
-                self.opaque.append((region.ptr, region.nbytes, error))
+                self.opaque.append((region, error))
             return True
         return False
 

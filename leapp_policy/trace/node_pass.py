@@ -20,7 +20,7 @@ from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
 from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import GraphRecorder
-from leapp_policy.trace.segment import Segment, SegmentPlan, WarpCall
+from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
 from leapp_policy.trace.warp_arrays import content_digest, tensor_over
 
@@ -102,7 +102,7 @@ class NodePass:
         self._make_capture = make_capture
         self._segment: Segment | None = None
         self._capture: SegmentCapture | None = None
-        self._opaque: list[tuple[int, int, TraceError]] = []
+        self._opaque: list[tuple[Region, TraceError]] = []
 
     @property
     def plans(self) -> list[SegmentPlan]:
@@ -191,7 +191,7 @@ class NodePass:
         """Whether memory holds a traced value of this node, or will when the open segment has run."""
         if self._segment is not None and self._segment.writes(ptr, nbytes):
             return True
-        if any(start < ptr + nbytes and ptr < start + size for start, size, _ in self._opaque):
+        if any(region.overlaps(ptr, nbytes) for region, _ in self._opaque):
             return True
         return any(value.traced for value in self.recorder.memory.overlapping(ptr, nbytes))
 
@@ -199,18 +199,18 @@ class NodePass:
         """Whether the open segment uses this memory."""
         return self._segment is not None and self._segment.touches(ptr, nbytes)
 
-    def check_readable(self, start: int, size: int) -> None:
+    def check_readable(self, ptr: int, nbytes: int) -> None:
         """Refuse memory that an earlier segment wrote and that has no torch layout.
 
         Args:
-            start: First byte.
-            size: Length in bytes.
+            ptr: First byte.
+            nbytes: Length in bytes.
 
         Raises:
             TraceError: It holds structs.
         """
-        for ptr, nbytes, error in self._opaque:
-            if ptr < start + size and start < ptr + nbytes:
+        for region, error in self._opaque:
+            if region.overlaps(ptr, nbytes):
                 raise error
 
     # -- segments -----------------------------------------------------------------------------------
@@ -332,3 +332,12 @@ class NodePass:
                 target = recorder.apply_steps(port.value.node, port.steps)
                 graph.call_function(torch.ops.aten.copy_.default, (target, result))
                 recorder.mark_written(port.value)
+
+
+def captured_pass(passes: Sequence[NodePass]) -> NodePass:
+    """Return the pass of a node that is exported: the capture, or the only one where it was executed once.
+
+    Args:
+        passes: All passes of the node, discovery first.
+    """
+    return passes[min(1, len(passes) - 1)]

@@ -56,6 +56,10 @@ class Region:
     written: bool
     born: bool
 
+    def overlaps(self, ptr: int, nbytes: int) -> bool:
+        """Whether it has any byte of ``[ptr, ptr + nbytes)``."""
+        return self.ptr < ptr + nbytes and ptr < self.ptr + self.nbytes
+
 
 @dataclass(eq=False)
 class Segment:
@@ -97,11 +101,11 @@ class Segment:
 
     def writes(self, ptr: int, nbytes: int) -> bool:
         """Whether the segment may write any byte of ``[ptr, ptr + nbytes)``."""
-        return any(r.written and r.ptr < ptr + nbytes and ptr < r.ptr + r.nbytes for r in self.regions.values())
+        return any(each.written and each.overlaps(ptr, nbytes) for each in self.regions.values())
 
     def touches(self, ptr: int, nbytes: int) -> bool:
         """Whether the segment uses any byte of ``[ptr, ptr + nbytes)``."""
-        return any(r.ptr < ptr + nbytes and ptr < r.ptr + r.nbytes for r in self.regions.values())
+        return any(each.overlaps(ptr, nbytes) for each in self.regions.values())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from leapp_policy.errors import BundleError, ExportError, FrozenValueError, Hidd
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.build import build_node
 from leapp_policy.graph.bundle import pack_bundle
-from leapp_policy.graph.freeze_check import same_bytes
+from leapp_policy.graph.compare import same_bytes
 from leapp_policy.graph.metadata import encode_metadata
 from leapp_policy.specs import SegmentSpec
 from leapp_policy.trace.node_pass import NodePass, SegmentTrace
