@@ -9,7 +9,7 @@ kept alive until the trace ends: an address is never used twice.
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx
@@ -30,6 +30,7 @@ class MemoryValue:
         traced: Whether the contents depend on a traced input.
         written: Whether the recorded graph writes into it.
         origin: For the report: what this memory is.
+        punned: Whether it was read under another dtype, so that no write to it could be followed.
     """
 
     ptr: int
@@ -39,7 +40,7 @@ class MemoryValue:
     traced: bool
     origin: str
     written: bool = False
-    punned: bool = field(default=False)
+    punned: bool = False
 
     @property
     def end(self) -> int:

@@ -21,7 +21,7 @@ from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
 from leapp_policy.specs import ConstantSpec
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.provenance import MemoryTable, MemoryValue, tensor_extent
-from leapp_policy.trace.views import ViewStep, view_steps
+from leapp_policy.trace.views import ViewStep, dense_order, view_steps
 
 _REMEDY = (
     "it would be frozen into the exported graph; use torch.where() or wp.capture_if() instead of a Python "
@@ -96,9 +96,7 @@ class GraphRecorder:
             contents: What it holds.
         """
         placeholder = self._inputs.pop(name)
-        attribute = f"constant_{len(self.attributes)}"
-        self.attributes[attribute] = self.originals[attribute] = contents
-        self.constants.append(_constant_spec(attribute, f"unchanged {owner.origin}", contents))
+        attribute = self._new_constant(f"unchanged {owner.origin}", contents, contents)
         anchor = next(node for node in self.graph.nodes if node.op != "placeholder")
         with self.graph.inserting_before(anchor):
             node = self.graph.get_attr(attribute)
@@ -116,16 +114,20 @@ class GraphRecorder:
             tensor: Any tensor whose memory is not in the table.
             origin: For the report: what it is.
         """
-        name = f"constant_{len(self.attributes)}"
         base = _storage_tensor(tensor)
-        snapshot = base.detach().clone()
-        self.attributes[name] = snapshot
-        self.originals[name] = base
-        self.constants.append(_constant_spec(name, origin, base))
+        name = self._new_constant(origin, base, base.detach().clone())
         node = self.graph.get_attr(name)
         self._absorb_constants(base)
         self._bind(base, node, origin=f"constant '{name}' ({origin})", traced=False)
         return node if base is tensor else self.value_of(tensor)
+
+    def _new_constant(self, origin: str, original: Tensor, contents: Tensor) -> str:
+        """Enter a constant into the attributes of the graph and into the report; return its name."""
+        name = f"constant_{len(self.attributes)}"
+        self.attributes[name], self.originals[name] = contents, original
+        dtype = str(contents.dtype).removeprefix("torch.")
+        self.constants.append(ConstantSpec(name, origin, tuple(contents.shape), dtype, contents.nbytes))
+        return name
 
     def _absorb_constants(self, base: Tensor) -> None:
         """Let a larger piece take over unwritten constants that lie inside of it."""
@@ -191,7 +193,8 @@ class GraphRecorder:
                     "expected the same dtype; convert it with .to(dtype) instead of reinterpreting its memory"
                 )
             owner.punned = True
-            return self._detached_constant(tensor)
+            # The reading has a constant of its own beside the owner's.
+            return self.graph.get_attr(self._new_constant(_describe(tensor), tensor, tensor.detach().clone()))
         same_layout = tensor.shape == base.shape and tensor.stride() == base.stride()
         if same_layout and tensor.data_ptr() == owner.ptr:
             return owner.node
@@ -203,13 +206,6 @@ class GraphRecorder:
                 f"strides {list(tensor.stride())}, which no view operation expresses; call .contiguous() on it"
             )
         return self.apply_steps(owner.node, [*owner.flat_steps(), *steps])
-
-    def _detached_constant(self, tensor: Tensor) -> fx.Node:
-        name = f"constant_{len(self.attributes)}"
-        self.attributes[name] = tensor.detach().clone()
-        self.originals[name] = tensor
-        self.constants.append(_constant_spec(name, _describe(tensor), tensor))
-        return self.graph.get_attr(name)
 
     def apply_steps(self, node: fx.Node, steps: Iterable[ViewStep]) -> fx.Node:
         """Append a chain of view operations to the graph and return its last value."""
@@ -284,10 +280,6 @@ class GraphRecorder:
             self._bind(tensor, node, origin=f"result of {func} at {user_location()}", traced=True)
 
 
-def _constant_spec(name: str, origin: str, tensor: Tensor) -> ConstantSpec:
-    return ConstantSpec(name, origin, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.nbytes)
-
-
 def written_tensors(func: torch._ops.OpOverload, args: tuple, kwargs: Mapping[str, Any]) -> list[Tensor]:
     """Return the tensors that an operation writes in place, after its schema.
 
@@ -337,20 +329,13 @@ def _storage_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor over the whole storage: the tensor itself where it already is one."""
     storage = tensor.untyped_storage()
     whole = tensor.numel() * tensor.element_size() == storage.nbytes()
-    if tensor.numel() == 0 or (whole and dense_or_none(tensor) is not None):
+    if tensor.numel() == 0 or (whole and dense_order(tensor.shape, tensor.stride()) is not None):
         return tensor
     count = storage.nbytes() // tensor.element_size()
     first = (tensor.data_ptr() - storage.data_ptr()) % tensor.element_size()
     if first:
         return tensor
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
-
-
-def dense_or_none(tensor: Tensor) -> list[int] | None:
-    """Return the permutation of a tensor into memory order, None where it has holes or overlaps."""
-    from leapp_policy.trace.views import dense_order
-
-    return dense_order(tensor.shape, tensor.stride())
 
 
 def _describe(tensor: Tensor) -> str:

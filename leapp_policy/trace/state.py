@@ -43,7 +43,8 @@ class StateEntry:
     def next_value(self) -> Tensor | None:
         """The tensor that holds the next value; None while ``update_state`` has not given it."""
         if self.owner is not None:
-            return _get_buffer(*self.owner)
+            module, name = self.owner
+            return module.get_buffer(name)
         return self.value if self.memory is None else self.memory
 
     def restore(self) -> None:
@@ -131,7 +132,7 @@ class StateTable:
             names: Dotted names.
         """
         for name in names:
-            buffer = _get_buffer(module, name)
+            buffer = module.get_buffer(name)
             label = name.replace(".", "_")
             self._add_memory(StateEntry(label, buffer.detach().clone(), memory=buffer, owner=(module, name)), buffer)
 
@@ -169,10 +170,6 @@ class StateTable:
         self._recorder.add_input(entry.spec.input, entry.memory)
         if isinstance(buffer, Tensor):
             self._recorder.add_name(buffer, entry.memory)
-
-
-def _get_buffer(module: Module, name: str) -> Tensor:
-    return module.get_buffer(name)
 
 
 def _set_buffer(module: Module, name: str, tensor: Tensor) -> None:
