@@ -106,7 +106,7 @@ class BackendOnnx:
                 f"Opset {self.opset} is newer than ONNX Runtime {self.runtime} reads, expected at most {newest_opset}; "
                 "lower opset= or name a newer runtime="
             )
-        return min(newest_ir, 10)
+        return newest_ir
 
     def _convert(self, graph: NodeGraph) -> onnx.ModelProto:
         try:
@@ -124,7 +124,7 @@ class BackendOnnx:
         except Exception as error:
             raise ExportError(
                 f"Node '{graph.spec.name}' has an operation without an ONNX form: {_first_cause(error)}; replace it by "
-                "operations that opset 18 has"
+                f"operations that opset {self.opset} has"
             ) from error
         assert converted is not None
         return converted.model_proto
