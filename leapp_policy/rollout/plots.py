@@ -74,8 +74,7 @@ def error_plot(output: OutputParity, *, name: str, wide: bool = False) -> str:
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         _log_curves(axes, list(output.error_curves.values()))
-        if output.atol > 0:
-            axes.axhline(output.atol, color=_LIMIT, lw=1.2, ls=(0, (5, 3)), label="atol")
+        _limit_line(axes, output.atol)
         if output.nonfinite is not None:
             axes.axvline(output.nonfinite.at.step, color=_LIMIT, lw=1.2, label="not finite")
         _finish_log(axes, "largest |error|")
@@ -103,8 +102,7 @@ def divergence_plot(result: ClosedLoopResult) -> str:
             keep = y > 0
             label = f"control x {result.control_factor:g}"
             axes.plot(x[keep], y[keep], color=_CONTROL, lw=1.4, ls=(0, (2, 2)), label=label)
-        if result.atol > 0:
-            axes.axhline(result.atol, color=_LIMIT, lw=1.2, ls=(0, (5, 3)), label="atol")
+        _limit_line(axes, result.atol)
         _finish_log(axes, "largest action difference")
 
     return _svg(draw, (4.5, 3.3), "divergence")
@@ -197,6 +195,11 @@ def _log_curves(axes: Axes, curves: Sequence[Sequence[float]]) -> None:
     lone &= ~np.concatenate([[False], y[:-1] > 0]) & ~np.concatenate([y[1:] > 0, [False]])
     axes.plot(x, np.where(y > 0, y, np.nan), color=_CAND, lw=1.5, label="largest of all episodes")
     axes.plot(x[lone], y[lone], color=_CAND, ls="", marker="o", ms=2.5)
+
+
+def _limit_line(axes: Axes, atol: float) -> None:
+    if atol > 0:
+        axes.axhline(atol, color=_LIMIT, lw=1.2, ls=(0, (5, 3)), label="atol")
 
 
 def _finish_log(axes: Axes, label: str) -> None:
