@@ -30,6 +30,7 @@ from leapp_policy.rollout.report import write_html
 from leapp_policy.rollout.report import write_json as write_parity_json
 from leapp_policy.rollout.result import ParityResult, ParitySubject
 from leapp_policy.rollout.runner import RolloutCfg
+from leapp_policy.trace.cuda_target import CudaOptions
 
 if TYPE_CHECKING:
     import gymnasium
@@ -40,13 +41,15 @@ _ROUNDS = 40
 class EagerPolicy:
     """The original policy behind the interface of the exported one."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, device: str = "cpu") -> None:
         """Wrap a policy.
 
         Args:
             policy: Has ``step(dict of tensors) -> dict of tensors``, and ``reset(rows)`` if it keeps state.
+            device: Device of its tensors.
         """
         self._policy = policy
+        self._device = device
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one control step.
@@ -55,8 +58,8 @@ class EagerPolicy:
             obs: Raw signals by name, batch first.
         """
         with torch.no_grad():
-            outputs = self._policy.step({name: torch.from_numpy(value) for name, value in obs.items()})
-        return {name: tensor.numpy().copy() for name, tensor in outputs.items()}
+            outputs = self._policy.step({name: torch.from_numpy(value).to(self._device) for name, value in obs.items()})
+        return {name: tensor.numpy(force=True).copy() for name, tensor in outputs.items()}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Begin new episodes.
@@ -83,13 +86,12 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         ConfigError: A factory or a task does not exist.
         LeappPolicyError: As ``leapp_policy.export``.
     """
-    if cfg.device.name != "cpu":
-        raise ConfigError(f"Device must be one of ['cpu'], got '{cfg.device.name}'; CUDA is not built yet")
+    _check_device(cfg.device.name)
     policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
     example = example_observation(cfg.task, cfg.num_envs)
     return pipeline.export(
         policy.step,
-        {name: torch.from_numpy(value) for name, value in example.items()},
+        {name: torch.from_numpy(value).to(cfg.device.name) for name, value in example.items()},
         name=cfg.name,
         out_dir=cfg.out_dir,
         backend=BackendOnnx(runtime=cfg.backend.runtime, opset=cfg.backend.opset),
@@ -97,9 +99,23 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         segments=cfg.segments.mode,
         device=cfg.device.name,
         march=cfg.device.march or None,
+        cuda=CudaOptions(
+            archs=tuple(cfg.device.archs),
+            ptx_arch=cfg.device.ptx_arch,
+            capture_mode=cfg.device.capture_mode,
+            force_module_load=cfg.device.force_module_load,
+            stream=cfg.device.stream,
+            external=cfg.device.external,
+        ),
         rate_hz=cfg.task.rate_hz,
         info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
     )
+
+
+def _check_device(name: str) -> None:
+    known = [each.alias for each in wp.get_devices()]
+    if name not in known:
+        raise ConfigError(f"Device must be one of {known}, got '{name}'; this machine has no other")
 
 
 def make_policy(cfg: PolicyCfg, num_envs: int, device: str) -> Any:
@@ -184,7 +200,8 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization)
     num_envs = batch_size(runner)
-    reference = EagerPolicy(make_policy(cfg.policy, num_envs, runner.manifest.device))
+    device = runner.manifest.device
+    reference = EagerPolicy(make_policy(cfg.policy, num_envs, device), device)
     task = replace(cfg.task, env_kwargs={**cfg.task.env_kwargs, "max_episode_steps": cfg.parity.steps})
     rollout = RolloutCfg(
         seeds=tuple(range(cfg.parity.episodes or cfg.parity.seeds)),
@@ -221,7 +238,7 @@ def _subject(folder: Path, runner: PolicyRunner, cfg: ParityScriptCfg) -> Parity
         artifact=runner.manifest.name,
         digest=" ".join(file_digest(folder / entry.path) for entry in runner.manifest.models),
         reference=f"{cfg.policy.factory}, eager torch and Warp",
-        runtime="ONNX Runtime, CPUExecutionProvider",
+        runtime=f"ONNX Runtime, {'CPU' if runner.manifest.device == 'cpu' else 'CUDA'}ExecutionProvider",
         optimization_level=cfg.parity.optimization,
         device=runner.manifest.device,
         environment=cfg.task.env_id,
@@ -276,16 +293,19 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
 def _measure_variants(
     cfg: BenchScriptCfg, folder: Path, runner: PolicyRunner, obs: dict[str, np.ndarray]
 ) -> dict[str, LatencyStats]:
-    policy = make_policy(cfg.policy, batch_size(runner), runner.manifest.device)
-    tensors = {name: torch.from_numpy(value) for name, value in obs.items()}
+    device = runner.manifest.device
+    policy = make_policy(cfg.policy, batch_size(runner), device)
+    tensors = {name: torch.from_numpy(value).to(device) for name, value in obs.items()}
 
     def eager() -> None:
         with torch.no_grad():
             policy.step(tensors)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
 
     variants: dict[str, Callable[[], object]] = {"eager": eager}
     if len(runner.manifest.models) == 1:
-        session = open_onnx_session(folder / runner.manifest.models[0].path)
+        session = open_onnx_session(folder / runner.manifest.models[0].path, device=device)
         names = [each.name for each in session.get_outputs()]
         variants["onnx"] = lambda: session.run(names, obs)
         variants["onnx, checked by PolicyRunner"] = lambda: runner.step(obs)

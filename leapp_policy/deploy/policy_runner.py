@@ -43,16 +43,20 @@ class PolicyRunner:
 
     output_keys: dict[str, str]
 
-    def __init__(self, folder: str | Path, *, threads: int = 1, optimization: str = "all") -> None:
+    def __init__(
+        self, folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all"
+    ) -> None:
         """Check and open an artifact.
 
         Args:
             folder: The artifact.
+            device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
             threads: Threads of ONNX Runtime within an operator.
             optimization: ``disabled``, ``basic``, ``extended`` or ``all``.
 
         Raises:
             ArtifactError: It is incomplete, damaged, or does not fit this machine.
+            ConfigError: This machine cannot run on the device.
             RuntimeLibraryError: The native library was not found.
         """
         folder = Path(folder)
@@ -60,7 +64,8 @@ class PolicyRunner:
         if not self.manifest.models:
             raise ArtifactError(f"Artifact '{folder}' has no model; export the policy again")
         self._models = [
-            _Model(entry, _checked_model(folder, entry), threads, optimization) for entry in self.manifest.models
+            _Model(entry, _checked_model(folder, entry), device or self.manifest.device, threads, optimization)
+            for entry in self.manifest.models
         ]
         self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
         self._feedback = [(key, each) for key, targets in self.manifest.feedback_flow.items() for each in targets]
@@ -178,11 +183,12 @@ class PolicyRunner:
         return found
 
 
-def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> PolicyRunner:
+def load(folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all") -> PolicyRunner:
     """Open an artifact to run it.
 
     Args:
         folder: The artifact.
+        device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
         threads: Threads of ONNX Runtime within an operator.
         optimization: ``disabled``, ``basic``, ``extended`` or ``all``.
 
@@ -193,15 +199,15 @@ def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> 
         ArtifactError: It is incomplete, damaged, or does not fit this machine.
         RuntimeLibraryError: The native library was not found.
     """
-    return PolicyRunner(folder, threads=threads, optimization=optimization)
+    return PolicyRunner(folder, device=device, threads=threads, optimization=optimization)
 
 
 class _Model:
     """One model with its session."""
 
-    def __init__(self, entry: ModelEntry, path: Path, threads: int, optimization: str) -> None:
+    def __init__(self, entry: ModelEntry, path: Path, device: str, threads: int, optimization: str) -> None:
         self.entry = entry
-        self._session = open_onnx_session(path, threads=threads, optimization=optimization)
+        self._session = open_onnx_session(path, device=device, threads=threads, optimization=optimization)
         self._names = [spec.name for spec in entry.outputs]
         _check_against_model(entry, "takes", entry.inputs, self._session.get_inputs())
         _check_against_model(entry, "gives", entry.outputs, self._session.get_outputs())

@@ -29,17 +29,19 @@ def _fake(inputs: list[Tensor], runtime_metadata: str, bundle: Tensor) -> list[T
 
 
 def _run(inputs: list[Tensor], runtime_metadata: str, bundle: Tensor) -> list[Tensor]:
-    segment = _opened(bundle.numpy().tobytes(), runtime_metadata)
+    device = inputs[0].device if inputs else bundle.device
+    segment = _opened(bundle.cpu().numpy().tobytes(), runtime_metadata, str(device))
     outputs = _fake(inputs, runtime_metadata, bundle)
     held = [each.contiguous() for each in inputs]
-    segment.run_into([each.data_ptr() for each in held], [each.data_ptr() for each in outputs])
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
+    segment.run_into([each.data_ptr() for each in held], [each.data_ptr() for each in outputs], stream)
     return outputs
 
 
 @functools.lru_cache(maxsize=32)
-def _opened(bundle: bytes, runtime_metadata: str) -> NativeSegment:
+def _opened(bundle: bytes, runtime_metadata: str, device: str) -> NativeSegment:
     """Open a segment once; a validation run calls the same few again and again."""
-    return NativeSegment(bundle, runtime_metadata)
+    return NativeSegment(bundle, runtime_metadata, device)
 
 
 def warp_runner() -> torch._ops.OpOverload:
@@ -57,7 +59,7 @@ def _define() -> None:
     if not hasattr(torch.ops.leapp, "warp_runner"):
         torch.library.define(_NAME, _SCHEMA)
         torch.library.register_fake(_NAME, _fake)
-    torch.library.impl(_NAME, "CPU", _run)
+    torch.library.impl(_NAME, ("CPU", "CUDA"), _run)
 
 
 def bundle_tensor(blob: bytes) -> Tensor:

@@ -119,7 +119,7 @@ def test_cuda_segment_without_a_driver(two_modules: CapturedSegment) -> None:
     """A policy that was exported for a GPU, on a computer without one (K7)."""
     name, wrp = two_modules.files[0]
     bundle = pack_bundle([(name, wrp[:24] + b"\0" + wrp[25:]), *two_modules.files[1:]])
-    with pytest.raises(BundleError, match="needs an NVIDIA driver, and 'libcuda.so.1' .*export the policy with device=cpu"):
+    with pytest.raises(BundleError, match=r"needs an NVIDIA driver, and 'libcuda\.so\.1' could not be opened"):
         NativeSegment(bundle, two_modules.without_own().json, device="cuda:0")
 
 
