@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure every way to run one policy on one device: ``python benchmarks/runtime.py --device cuda:0 --peer``.
+
+See ``benchmarks/README.md`` for what is measured. This process only starts others and collects their figures, so that
+a crash anywhere costs one entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tables import profile_document, results_table
+
+HERE = Path(__file__).resolve().parent
+SCHEMA = 1
+OURS = ("onnx", "pt2")
+PEER = ("peer_onnx", "peer_pt2")
+PACKAGES = ("torch", "warp-lang", "onnxruntime", "onnxruntime-gpu", "numpy", "onnx", "leapp", "leapp-policy")
+
+
+def run_child(script: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
+    """Run one of the scripts beside this one and read the JSON that it writes.
+
+    Args:
+        script: Its file name and, behind a space, a subcommand.
+        *arguments: Its options.
+        timeout_s: When to give up [s].
+
+    Returns:
+        What it wrote, or ``{"error": the last line of what it said}``.
+    """
+    name, *subcommand = script.split()
+    with tempfile.TemporaryDirectory(prefix="leapp_policy_") as root:
+        path = Path(root) / "result.json"
+        command = [sys.executable, str(HERE / name), *subcommand, *arguments, "--json", str(path)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired:
+            return {"error": f"no answer within {timeout_s:g} s"}
+        if done.returncode == 0 and path.is_file():
+            return json.loads(path.read_text())
+    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+    reason = _error_line(lines)
+    print(f"  {script} ended with code {done.returncode}: {reason}", flush=True)
+    return {"error": reason or f"ended with code {done.returncode}", "detail": "\n".join(lines[-25:])}
+
+
+def _error_line(lines: list[str]) -> str:
+    """The line of an uncaught exception, or the last one."""
+    start = max((i for i, line in enumerate(lines) if line.startswith("Traceback ")), default=None)
+    if start is not None:
+        for line in lines[start + 1 :]:
+            if not line.startswith(" "):
+                return line
+    return lines[-1] if lines else ""
+
+
+def export_all(batch: int, device: str, folder: Path, *, peer: bool) -> dict[str, dict[str, Any]]:
+    """Export the policy with both backends of ours and, if asked, both of LEAPP's.
+
+    Args:
+        batch: Environments.
+        device: ``cpu`` or ``cuda:N``.
+        folder: Where to put the artifacts.
+        peer: Whether LEAPP exports, too.
+
+    Returns:
+        By export: ``folder``, ``files`` (sizes [B]) and more, or ``error``.
+    """
+    exports: dict[str, dict[str, Any]] = {}
+    common = ("--batch", str(batch), "--device", device)
+    for backend in OURS:
+        options = (*common, "--backend", backend, "--out", str(folder / backend))
+        exports[backend] = run_child("runtime_export.py", *options, timeout_s=300)
+    for name in PEER if peer else ():
+        backend = name.removeprefix("peer_")
+        for buffers in ((), ("--fresh-buffers",)):
+            out = folder / (name + ("_fresh" if buffers else ""))
+            options = (*common, "--backend", backend, "--out", str(out), *buffers)
+            done = run_child("peer.py export", *options, timeout_s=240)
+            first = exports.get(name, {}).get("error")
+            exports[name] = done | ({"error_with_kept_buffers": first} if first else {})
+            if "error" not in done:
+                break
+    for each in exports.values():
+        if "error" not in each:
+            files = {path.name: path.stat().st_size for path in sorted(Path(each["folder"]).iterdir())}
+            each["files"], each["bytes"] = files, sum(files.values())
+    return exports
+
+
+def measure_batch(batch: int, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Export, measure, and load in fresh processes, for one batch size.
+
+    Args:
+        batch: Environments.
+        given: The options.
+        folder: For artifacts.
+    """
+    common = ("--batch", str(batch), "--device", given.device)
+    print(f"batch {batch}: export", flush=True)
+    exports = export_all(batch, given.device, folder, peer=given.peer)
+    print(f"batch {batch}: measure", flush=True)
+    options = [*common, "--rounds", str(given.rounds), "--exports", json.dumps(exports)]
+    options += [name for name, on in (("--peer", given.peer), ("--profile", given.profile)) if on]
+    result = run_child("runtime_measure.py", *options, timeout_s=480)
+    print(f"batch {batch}: load in fresh processes", flush=True)
+    result["fresh"] = {
+        name: run_child("runtime_first_step.py", *common, "--export", name, "--folder", each["folder"], timeout_s=180)
+        for name, each in exports.items()
+        if "error" not in each
+    }
+    for each in exports.values():
+        each.pop("folder", None)
+    return {"exports": exports, **result}
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Describe the machine without naming it.
+
+    Args:
+        device: ``cpu`` or ``cuda:N``.
+    """
+    described: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "versions": {},
+    }
+    for name in PACKAGES:
+        try:
+            described["versions"][name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if device != "cpu":
+        query = "name,driver_version,clocks.max.sm,power.limit"
+        index = device.partition(":")[2] or "0"
+        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", "-i", index]
+        line = _output(command)
+        described |= dict(zip(("gpu", "driver", "max_sm_clock", "power_limit"), line.split(", "), strict=False))
+        described["cuda"] = _output([sys.executable, "-c", "import torch; print(torch.version.cuda)"])
+    return described
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def commit() -> str:
+    """Return the commit of the sources, marked where they differ from it; empty outside of a repository."""
+    git = ["git", "-C", str(HERE)]
+    found = _output([*git, "rev-parse", "HEAD"])
+    return found + ("+changes" if found and _output([*git, "status", "--porcelain", "--untracked-files=no"]) else "")
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the options.
+
+    Args:
+        arguments: Instead of the command line.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 4096], help="environments")
+    parser.add_argument("--rounds", type=int, default=20, help="shuffled rounds of about 50 ms a variant")
+    parser.add_argument("--peer", action="store_true", help="measure LEAPP 0.7.2 as well")
+    parser.add_argument("--profile", action="store_true", help="list the kernels of the floor and of our one graph")
+    parser.add_argument("--out", type=Path, help="results; default benchmarks/results/runtime_<device>.json")
+    parser.add_argument("--artifacts", type=Path, help="keep the artifacts in this folder")
+    parser.add_argument("--commit", default="", help="commit of the sources, where there is no repository")
+    given = parser.parse_args(arguments)
+    if given.device == "cuda":
+        given.device = "cuda:0"
+    given.out = given.out or HERE / "results" / f"runtime_{given.device.partition(':')[0]}.json"
+    return given
+
+
+def main() -> None:
+    """Measure all batch sizes; the results are written after each."""
+    given = parse()
+    start = time.perf_counter()
+    results: dict[str, Any] = {
+        "schema": SCHEMA,
+        "command": shlex.join(["python", "benchmarks/runtime.py", *sys.argv[1:]]),
+        "commit": given.commit or commit(),
+        "device": given.device,
+        "machine": machine(given.device),
+        "settings": {"rounds": given.rounds, "threads": 1, "use_tf32": False},
+        "batches": {},
+    }
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="leapp_policy_") as root:
+        folder = given.artifacts.absolute() if given.artifacts else Path(root)
+        for batch in given.batch:
+            results["batches"][str(batch)] = measure_batch(batch, given, folder / f"batch_{batch}")
+            write(given.out, results)
+    print("operator", flush=True)
+    results["operator"] = run_child("runtime_operator.py", "--device", given.device, timeout_s=240)
+    results["seconds"] = round(time.perf_counter() - start, 1)
+    write(given.out, results)
+    print(results_table(results))
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """Write the results, and their kernel profiles beside them.
+
+    Args:
+        path: The JSON file.
+        results: All there is so far.
+    """
+    path.write_text(json.dumps(results, indent=2) + "\n")
+    document = profile_document(results)
+    if document:
+        path.with_name(f"{path.stem}_profile.md").write_text(document)
+
+
+if __name__ == "__main__":
+    main()
