@@ -49,13 +49,13 @@ def export_peer(batch: int, device: str, backend: str, out: Path, *, preallocate
     Raises:
         RuntimeError: The written artifact gives other results.
     """
+    import leapp
     import torch
-    import leapp  # before Warp is initialised, as it sets the output format of kernels  # isort: skip
-    import warp as wp  # isort: skip
+    import warp as wp
     from arm_pipeline import ArmPipeline
     from leapp import InferenceManager, annotate
 
-    wp.init()
+    wp.init()  # else LEAPP does not see Warp
     torch.set_grad_enabled(False)
     pipeline = ArmPipeline(batch, device, preallocate=preallocate)
     example, fresh = pipeline.example_inputs(), pipeline.example_inputs(5)
