@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tables import profile_document, results_table
 
 HERE = Path(__file__).resolve().parent
 SCHEMA = 1
-OURS = ("onnx", "pt2")
+OURS = ("onnx", "pt2", "aoti")
 PEER = ("peer_onnx", "peer_pt2")
 PACKAGES = ("torch", "warp-lang", "onnxruntime", "onnxruntime-gpu", "numpy", "onnx", "leapp", "leapp-policy")
 
@@ -66,51 +67,69 @@ def _error_line(lines: list[str]) -> str:
     return lines[-1] if lines else ""
 
 
-def export_all(batch: int, device: str, folder: Path, *, peer: bool) -> dict[str, dict[str, Any]]:
-    """Export the policy with both backends of ours and, if asked, both of LEAPP's.
+def export_one(name: str, batch: int, device: str, folder: Path) -> dict[str, Any]:
+    """Export the policy once.
 
     Args:
+        name: One of ``OURS`` and ``PEER``.
         batch: Environments.
         device: ``cpu`` or ``cuda:N``.
-        folder: Where to put the artifacts.
-        peer: Whether LEAPP exports, too.
+        folder: Where to put the artifact, in a folder of its own.
 
     Returns:
-        By export: ``folder``, ``files`` (sizes [B]) and more, or ``error``.
+        ``folder``, ``files`` (sizes [B]), ``bytes`` and what the export said, or ``error``.
     """
-    exports: dict[str, dict[str, Any]] = {}
     common = ("--batch", str(batch), "--device", device)
-    for backend in OURS:
-        options = (*common, "--backend", backend, "--out", str(folder / backend))
-        exports[backend] = run_child("runtime_export.py", *options, timeout_s=300)
-    for name in PEER if peer else ():
-        backend = name.removeprefix("peer_")
-        for buffers in ((), ("--fresh-buffers",)):
-            out = folder / (name + ("_fresh" if buffers else ""))
-            options = (*common, "--backend", backend, "--out", str(out), *buffers)
-            done = run_child("peer.py export", *options, timeout_s=240)
-            first = exports.get(name, {}).get("error")
-            exports[name] = done | ({"error_with_kept_buffers": first} if first else {})
-            if "error" not in done:
-                break
-    for each in exports.values():
-        if "error" not in each:
-            files = {path.name: path.stat().st_size for path in sorted(Path(each["folder"]).iterdir())}
-            each["files"], each["bytes"] = files, sum(files.values())
+    if name in OURS:
+        done = run_child("runtime_export.py", *common, "--backend", name, "--out", str(folder / name), timeout_s=300)
+    else:
+        done = _export_peer(name, common, folder)
+    if "error" not in done:
+        files = {path.name: path.stat().st_size for path in sorted(Path(done["folder"]).iterdir())}
+        done |= {"files": files, "bytes": sum(files.values())}
+    return done
+
+
+def _export_peer(name: str, common: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """LEAPP says that an array which outlives a trace may not become an input: then try with fresh ones."""
+    options = (*common, "--backend", name.removeprefix("peer_"))
+    kept = run_child("peer.py export", *options, "--out", str(folder / name), timeout_s=240)
+    if "error" not in kept:
+        return kept
+    out = folder / f"{name}_fresh"
+    fresh = run_child("peer.py export", *options, "--out", str(out), "--fresh-buffers", timeout_s=240)
+    return fresh | {"error_with_kept_buffers": kept["error"]}
+
+
+def export_all(given: argparse.Namespace, root: Path) -> dict[int, dict[str, dict[str, Any]]]:
+    """Export all batch sizes; several at once where there are cores for it, as none of it is timed against another.
+
+    Args:
+        given: The options.
+        root: For artifacts.
+
+    Returns:
+        By batch and export, see :func:`export_one`.
+    """
+    jobs = [(name, batch) for batch in given.batch for name in (*given.exports, *(PEER if given.peer else ()))]
+    workers = max(1, len(os.sched_getaffinity(0)) // 3)
+    with ThreadPoolExecutor(workers) as pool:
+        done = list(pool.map(lambda job: export_one(*job, given.device, root / f"batch_{job[1]}"), jobs))
+    exports: dict[int, dict[str, dict[str, Any]]] = {batch: {} for batch in given.batch}
+    for (name, batch), each in zip(jobs, done, strict=True):
+        exports[batch][name] = each
     return exports
 
 
-def measure_batch(batch: int, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Export, measure, and load in fresh processes, for one batch size.
+def measure_batch(batch: int, given: argparse.Namespace, exports: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Measure one batch size, and load its artifacts in fresh processes.
 
     Args:
         batch: Environments.
         given: The options.
-        folder: For artifacts.
+        exports: What :func:`export_all` gave for it.
     """
     common = ("--batch", str(batch), "--device", given.device)
-    print(f"batch {batch}: export", flush=True)
-    exports = export_all(batch, given.device, folder, peer=given.peer)
     print(f"batch {batch}: measure", flush=True)
     options = [*common, "--rounds", str(given.rounds), "--exports", json.dumps(exports)]
     options += [name for name, on in (("--peer", given.peer), ("--profile", given.profile)) if on]
@@ -121,9 +140,8 @@ def measure_batch(batch: int, given: argparse.Namespace, folder: Path) -> dict[s
         for name, each in exports.items()
         if "error" not in each
     }
-    for each in exports.values():
-        each.pop("folder", None)
-    return {"exports": exports, **result}
+    kept = {name: {key: value for key, value in each.items() if key != "folder"} for name, each in exports.items()}
+    return {"exports": kept, **result}
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -186,10 +204,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 4096], help="environments")
     parser.add_argument("--rounds", type=int, default=20, help="shuffled rounds of about 50 ms a variant")
+    parser.add_argument("--exports", nargs="+", choices=OURS, default=list(OURS), help="which of our exports")
     parser.add_argument("--peer", action="store_true", help="measure LEAPP 0.7.2 as well")
     parser.add_argument("--profile", action="store_true", help="list the kernels of the floor and of our one graph")
     parser.add_argument("--out", type=Path, help="results; default benchmarks/results/runtime_<device>.json")
     parser.add_argument("--artifacts", type=Path, help="keep the artifacts in this folder")
+    parser.add_argument("--append", action="store_true", help="keep the other batch sizes of an earlier --out")
     parser.add_argument("--commit", default="", help="commit of the sources, where there is no repository")
     given = parser.parse_args(arguments)
     if given.device == "cuda":
@@ -209,19 +229,24 @@ def main() -> None:
         "device": given.device,
         "machine": machine(given.device),
         "settings": {"rounds": given.rounds, "threads": 1, "use_tf32": False},
-        "batches": {},
+        "batches": _earlier(given.out) if given.append else {},
     }
     given.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="leapp_policy_") as root:
-        folder = given.artifacts.absolute() if given.artifacts else Path(root)
+        print("export", flush=True)
+        exports = export_all(given, given.artifacts.absolute() if given.artifacts else Path(root))
         for batch in given.batch:
-            results["batches"][str(batch)] = measure_batch(batch, given, folder / f"batch_{batch}")
+            results["batches"][str(batch)] = measure_batch(batch, given, exports[batch])
             write(given.out, results)
     print("operator", flush=True)
     results["operator"] = run_child("runtime_operator.py", "--device", given.device, timeout_s=240)
     results["seconds"] = round(time.perf_counter() - start, 1)
     write(given.out, results)
     print(results_table(results))
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())["batches"] if path.is_file() else {}
 
 
 def write(path: Path, results: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import warp as wp
@@ -15,12 +16,20 @@ from arm_pipeline import ArmPipeline
 import leapp_policy
 
 
+def _backend(name: str) -> Any:
+    if name != "aoti":
+        return name
+    from leapp_policy.artifact.pt2 import BackendPt2
+
+    return BackendPt2(compile=True)
+
+
 def main() -> None:
     """Export one batch size with one backend."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--device", required=True)
-    parser.add_argument("--backend", choices=["onnx", "pt2"], required=True)
+    parser.add_argument("--backend", choices=["onnx", "pt2", "aoti"], required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--json", type=Path, required=True)
     given = parser.parse_args()
@@ -33,7 +42,7 @@ def main() -> None:
     pipeline.step(example)  # kernels are compiled before the clock runs
     start = time.perf_counter()
     artifact = leapp_policy.export(
-        pipeline.step, example, name="arm", out_dir=given.out, backend=given.backend, device=given.device
+        pipeline.step, example, name="arm", out_dir=given.out, backend=_backend(given.backend), device=given.device
     )
     done = {
         "folder": str(artifact.path),

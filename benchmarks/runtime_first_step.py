@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 INPUTS = ("q", "qd")
-OUTPUTS = ("action", "tool_pose")
 
 
 def open_runner(folder: Path, device: str) -> Callable[[int], Any]:
@@ -48,15 +47,15 @@ def open_program(folder: Path, device: str) -> Callable[[int], Any]:
     Returns:
         Runs a step on zeros, for that many environments.
     """
-    import torch
-    from runtime_variants import open_program
+    from leapp_policy.deploy.pt2_session import Pt2Session
 
-    torch.set_grad_enabled(False)
     (path,) = folder.glob("*.pt2")
-    run = open_program(path, list(INPUTS), list(OUTPUTS))
+    session = Pt2Session(path, device=device)
 
     def step(batch: int) -> None:
-        run({name: torch.zeros(batch, 7, device=device) for name in INPUTS})
+        import torch
+
+        session.run_tensors([torch.zeros(batch, 7, device=device) for _ in INPUTS])
         if device != "cpu":
             torch.cuda.synchronize()
 
@@ -87,7 +86,13 @@ def open_manager(folder: Path, device: str) -> Callable[[int], Any]:
     return step
 
 
-OPENERS = {"onnx": open_runner, "pt2": open_program, "peer_onnx": open_manager, "peer_pt2": open_manager}
+OPENERS = {
+    "onnx": open_runner,
+    "pt2": open_program,
+    "aoti": open_program,
+    "peer_onnx": open_manager,
+    "peer_pt2": open_manager,
+}
 
 
 def main() -> None:

@@ -141,7 +141,7 @@ def measure_batch(
     if profile and device != "cpu":
         result["profile"] = {
             name: _tried(lambda name=name: profile_calls(variants[name].timed_call()))
-            for name in ("floor", "onnx_graph", "pt2_graph")
+            for name in ("floor", "onnx_graph", "pt2_graph", "aoti_graph")
             if name in measured
         }
     return result

@@ -7,6 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from leapp_policy.deploy.timing import garbage_held
 
 Tensors = dict[str, Tensor]
 
-BOUND = "run_with_iobinding() between device buffers bound once; ONNX Runtime waits for the device before it returns"
+BOUND = "run_with_iobinding() between buffers of the device bound once, which waits for the device by itself"
 SYNCED = "the call and torch.cuda.synchronize()"
 
 
@@ -149,7 +150,7 @@ class Context:
         """Return an artifact.
 
         Args:
-            backend: ``onnx`` or ``pt2``.
+            backend: ``onnx``, ``pt2`` or ``aoti``.
 
         Raises:
             NotAvailableError: The export failed.
@@ -163,7 +164,7 @@ class Context:
         """Return the one model file of an artifact.
 
         Args:
-            backend: ``onnx`` or ``pt2``.
+            backend: ``onnx``, ``pt2`` or ``aoti``.
 
         Raises:
             NotAvailableError: The export failed.
@@ -247,9 +248,14 @@ def onnx_graph(context: Context) -> Prepared:
     return prepared
 
 
-def pt2(context: Context) -> Prepared:
-    """Our exported program as torch runs it, operation by operation."""
-    run = open_program(context.model("pt2"), list(context.held), list(context.shapes))
+def program(context: Context, export: str) -> Prepared:
+    """Our PT2 model as torch runs it.
+
+    Args:
+        context: The context.
+        export: ``pt2`` for the exported program, ``aoti`` for the package that AOTInductor compiled.
+    """
+    run = open_program(context.model(export), context.device)
     last: Tensors = {}
 
     def call() -> None:
@@ -258,9 +264,14 @@ def pt2(context: Context) -> Prepared:
     return Prepared(call, context.feed, lambda: last, SYNCED if context.device != "cpu" else "the call")
 
 
-def pt2_graph(context: Context) -> Prepared:
-    """Our exported program captured by hand into one CUDA graph."""
-    run = open_program(context.model("pt2"), list(context.held), list(context.shapes))
+def program_graph(context: Context, export: str) -> Prepared:
+    """The same captured by hand into one CUDA graph.
+
+    Args:
+        context: The context.
+        export: ``pt2`` or ``aoti``.
+    """
+    run = open_program(context.model(export), context.device)
     return _captured(context, lambda: run(context.held))
 
 
@@ -271,8 +282,10 @@ BUILDERS: dict[str, Callable[[Context], Prepared]] = {
     "onnx_runner": onnx_runner,
     "onnx_binding": onnx_binding,
     "onnx_graph": onnx_graph,
-    "pt2": pt2,
-    "pt2_graph": pt2_graph,
+    "pt2": partial(program, export="pt2"),
+    "pt2_graph": partial(program_graph, export="pt2"),
+    "aoti": partial(program, export="aoti"),
+    "aoti_graph": partial(program_graph, export="aoti"),
 }
 
 
@@ -328,55 +341,30 @@ def bound(session: Any, context: Context) -> Prepared:
     return Prepared(call, context.feed, lambda: outputs, BOUND, waits=True)
 
 
-def open_program(path: Path, inputs: list[str], outputs: list[str]) -> Callable[[Mapping[str, Tensor]], Tensors]:
-    """Open an exported program of ours.
+def open_program(path: Path, device: str) -> Callable[[Mapping[str, Tensor]], Tensors]:
+    """Open a PT2 model of ours.
 
     Args:
         path: The ``.pt2`` file.
-        inputs: Names of its inputs.
-        outputs: Names of its outputs.
+        device: ``cpu`` or ``cuda:N``.
 
     Returns:
         Takes inputs and gives outputs by name.
 
     Raises:
-        NotAvailableError: This version of the package has no torch operator for it.
+        NotAvailableError: This version of the package cannot run PT2.
     """
     try:
-        from leapp_policy.deploy import torch_operator  # pyright: ignore[reportAttributeAccessIssue]
+        from leapp_policy.deploy.pt2_session import Pt2Session
     except ImportError as error:
-        raise NotAvailableError(f"leapp_policy.deploy.torch_operator: {error}") from error
-    torch_operator.warp_runner()  # defines it
-    return program_caller(torch.export.load(path), inputs, outputs)
+        raise NotAvailableError(f"leapp_policy.deploy.pt2_session: {error}") from error
+    session = Pt2Session(path, device=device)
+    inputs, outputs = ([port.name for port in side] for side in (session.inputs, session.outputs))
 
+    def run(given: Mapping[str, Tensor]) -> Tensors:
+        return dict(zip(outputs, session.run_tensors([given[name] for name in inputs]), strict=True))
 
-def program_caller(
-    program: torch.export.ExportedProgram, inputs: list[str], outputs: list[str]
-) -> Callable[[Mapping[str, Tensor]], Tensors]:
-    """Return a call by names, whatever way the program takes its inputs.
-
-    Args:
-        program: The program.
-        inputs: Names in the order of its arguments, where it takes them by position.
-        outputs: Names in the order of its results, where it does not name them.
-    """
-    module = program.module()
-    example = program.example_inputs
-    keywords = bool(example and example[1])
-    mapping = bool(example and len(example[0]) == 1 and isinstance(example[0][0], Mapping))
-
-    def call(given: Mapping[str, Tensor]) -> Tensors:
-        if mapping:
-            got = module(dict(given))
-        elif keywords:
-            got = module(**given)
-        else:
-            got = module(*[given[name] for name in inputs])
-        if isinstance(got, Mapping):
-            return dict(got)
-        return dict(zip(outputs, (got,) if isinstance(got, Tensor) else got, strict=True))
-
-    return call
+    return run
 
 
 def _captured(context: Context, step: Callable[[], Tensors]) -> Prepared:

@@ -16,13 +16,21 @@ LABELS = {
     "onnx_runner": "ONNX, `PolicyRunner.step` (NumPy, checked)",
     "onnx_binding": "ONNX, IO binding",
     "onnx_graph": "ONNX, one CUDA graph",
-    "pt2": "PT2",
-    "pt2_graph": "PT2 in one CUDA graph",
+    "pt2": "PT2, exported program",
+    "pt2_graph": "PT2, exported program in one CUDA graph",
+    "aoti": "PT2, AOTInductor",
+    "aoti_graph": "PT2, AOTInductor in one CUDA graph",
     "peer_onnx_binding": "LEAPP 0.7.2 ONNX, IO binding",
     "peer_onnx_manager": "LEAPP 0.7.2 ONNX, `InferenceManager`",
     "peer_pt2_manager": "LEAPP 0.7.2 PT2, `InferenceManager`",
 }
-EXPORTS = {"onnx": "ONNX", "pt2": "PT2", "peer_onnx": "LEAPP 0.7.2 ONNX", "peer_pt2": "LEAPP 0.7.2 PT2"}
+EXPORTS = {
+    "onnx": "ONNX",
+    "pt2": "PT2",
+    "aoti": "PT2 (AOTInductor)",
+    "peer_onnx": "LEAPP 0.7.2 ONNX",
+    "peer_pt2": "LEAPP 0.7.2 PT2",
+}
 
 
 def results_table(results: Mapping[str, Any]) -> str:
@@ -146,19 +154,25 @@ def _operator(operator: Mapping[str, Any]) -> str:
 
 
 def _missing(batches: Mapping[str, Any]) -> str:
-    lines: list[str] = []
+    """What has no figures and why, each reason once."""
+    found: dict[str, list[str]] = {}
+
+    def note(batch: str, what: str) -> None:
+        found.setdefault(what, []).append(batch)
+
     for batch, each in batches.items():
         if "error" in each:
-            lines.append(f"- batch {batch}: {each['error']}")
+            note(batch, each["error"])
         for name, variant in each.get("variants", {}).items():
             if variant.get("status") != "ok":
-                lines.append(f"- batch {batch}, {LABELS.get(name, name)}: {variant['status']}: {variant['reason']}")
-        for kind in ("fresh", "exports", "profile"):
+                note(batch, f"{LABELS.get(name, name)}: {variant['status']}: {variant['reason']}")
+        for kind in ("fresh", "profile"):
             for name, part in each.get(kind, {}).items():
-                if "error" in part and kind != "exports":
-                    lines.append(f"- batch {batch}, {kind} {name}: {part['error']}")
+                if "error" in part:
+                    note(batch, f"{kind}, {EXPORTS.get(name) or LABELS.get(name, name)}: {part['error']}")
         if "error" in each.get("session", {}):
-            lines.append(f"- batch {batch}, session: {each['session']['error']}")
+            note(batch, f"session: {each['session']['error']}")
+    lines = [f"- batch {', '.join(where)}: {what}" for what, where in found.items()]
     return "Not measured:\n\n" + "\n".join(lines) if lines else ""
 
 
