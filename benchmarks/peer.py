@@ -47,15 +47,20 @@ def export_peer(batch: int, device: str, backend: str, out: Path, *, preallocate
         ``folder``, ``max_error``, and ``validation``: what its own validation said.
 
     Raises:
-        RuntimeError: The written artifact gives other results.
+        RuntimeError: The device is the CPU, or the written artifact gives other results.
+        FileNotFoundError: Its operator library was not built.
     """
     import leapp
     import torch
     import warp as wp
     from arm_pipeline import ArmPipeline
     from leapp import InferenceManager, annotate
+    from leapp.warp_runtime import resolve_warp_runtime_library
 
-    wp.init()  # else LEAPP does not see Warp
+    if device == "cpu":
+        raise RuntimeError("LEAPP 0.7.2 captures Warp on CUDA only")
+    resolve_warp_runtime_library(backend)  # without it, LEAPP traces as if there were no Warp
+    wp.init()  # likewise
     torch.set_grad_enabled(False)
     pipeline = ArmPipeline(batch, device, preallocate=preallocate)
     example, fresh = pipeline.example_inputs(), pipeline.example_inputs(5)
@@ -308,25 +313,21 @@ def build_peer(out: Path, headers: Path, cuda: Path) -> dict[str, Path]:
     source /= "leapp_graph/custom_operator_registry/warp_operator/runtime"
     package = Path(warp.__file__).parent
     out.mkdir(parents=True, exist_ok=True)
+    # Where the toolkit lacks a part, the packages that torch brings may have it.
+    beside = sorted(Path(torch.__file__).parent.parent.glob("nvidia/*"))
+    cudart = [each for root in (cuda, *beside) for each in sorted(root.glob("lib*/libcudart.so*"))]
+    if not cudart:
+        raise RuntimeError(f"no libcudart.so in '{cuda}' nor beside torch")
+    includes = [source / "core", package / "native", cuda / "include", *(each / "include" for each in beside)]
     common = [
         *(shutil.which("g++") or "g++", "-shared", "-fPIC", "-O3", "-DNDEBUG", "-w"),
-        *(f"-I{each}" for each in (source / "core", package / "native", cuda / "include")),
+        *(f"-I{each}" for each in includes),
         *(str(each) for each in sorted((source / "core").glob("*.cc"))),
     ]
-    libraries = [cuda / "lib64", cuda / "targets/x86_64-linux/lib"]
-    link = [
-        *(f"-L{each}" for each in libraries if each.is_dir()),
-        *("-lcudart", str(package / "bin/warp.so"), f"-Wl,-rpath,{package / 'bin'}", "-lpthread"),
-    ]
+    link = [str(cudart[0]), str(package / "bin/warp.so"), f"-Wl,-rpath,{package / 'bin'}", "-lpthread"]
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-    torch_link = [
-        *(f"-L{each}" for each in library_paths()),
-        "-ltorch",
-        "-ltorch_cpu",
-        "-ltorch_cuda",
-        "-lc10",
-        "-lc10_cuda",
-    ]
+    torch_link = [f"-L{each}" for each in library_paths()]
+    torch_link += ["-Wl,--no-as-needed", "-ltorch", "-ltorch_cpu", "-ltorch_cuda", "-lc10", "-lc10_cuda"]
     commands = {
         "onnx": [*common, "-std=c++17", f"-I{headers}", str(source / "onnx/ort_wrp_runner_op.cc"), *link],
         "pt2": [

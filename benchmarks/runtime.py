@@ -39,7 +39,7 @@ def run_child(script: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
         timeout_s: When to give up [s].
 
     Returns:
-        What it wrote, or ``{"error": the last line of what it said}``.
+        What it wrote; where it failed, what it had written by then and its ``error``.
     """
     name, *subcommand = script.split()
     with tempfile.TemporaryDirectory(prefix="leapp_policy_") as root:
@@ -47,14 +47,20 @@ def run_child(script: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
         command = [sys.executable, str(HERE / name), *subcommand, *arguments, "--json", str(path)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-        except subprocess.TimeoutExpired:
-            return {"error": f"no answer within {timeout_s:g} s"}
-        if done.returncode == 0 and path.is_file():
-            return json.loads(path.read_text())
-    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
-    reason = _error_line(lines)
-    print(f"  {script} ended with code {done.returncode}: {reason}", flush=True)
-    return {"error": reason or f"ended with code {done.returncode}", "detail": "\n".join(lines[-25:])}
+            code, said = done.returncode, done.stderr
+        except subprocess.TimeoutExpired as expired:
+            code, said = None, (expired.stderr or b"").decode(errors="replace")
+        written = json.loads(path.read_text()) if path.is_file() else {}
+        at = path.with_suffix(".at").read_text() if path.with_suffix(".at").is_file() else ""
+    if code == 0 and written:
+        return written
+    lines = [line for line in said.strip().splitlines() if line.strip()]
+    end = f"no answer within {timeout_s:g} s" if code is None else f"ended with code {code}"
+    # Of a process that a signal ended, the last line is by chance.
+    reason = _error_line(lines) if code is not None and code > 0 else ""
+    print(f"  {script}: {end}: {reason}", flush=True)
+    written |= {"at": at} if at else {}
+    return written | {"error": reason or end, "detail": "\n".join(lines[-25:])}
 
 
 def _error_line(lines: list[str]) -> str:
@@ -133,7 +139,7 @@ def measure_batch(batch: int, given: argparse.Namespace, exports: dict[str, dict
     print(f"batch {batch}: measure", flush=True)
     options = [*common, "--rounds", str(given.rounds), "--exports", json.dumps(exports)]
     options += [name for name, on in (("--peer", given.peer), ("--profile", given.profile)) if on]
-    result = run_child("runtime_measure.py", *options, timeout_s=480)
+    result = _measure_without_crashes(options)
     print(f"batch {batch}: load in fresh processes", flush=True)
     result["fresh"] = {
         name: run_child("runtime_first_step.py", *common, "--export", name, "--folder", each["folder"], timeout_s=180)
@@ -142,6 +148,20 @@ def measure_batch(batch: int, given: argparse.Namespace, exports: dict[str, dict
     }
     kept = {name: {key: value for key, value in each.items() if key != "folder"} for name, each in exports.items()}
     return {"exports": kept, **result}
+
+
+def _measure_without_crashes(options: list[str]) -> dict[str, Any]:
+    """Measure; where one variant takes the process with it, once more without that one."""
+    ended: dict[str, str] = {}
+    while True:
+        result = run_child("runtime_measure.py", *options, "--skip", *ended, timeout_s=480)
+        at = result.pop("at", "")
+        if "variants" in result or not at or at in ended or len(ended) == 3:
+            break
+        ended[at] = result["error"]
+    for name, reason in ended.items():
+        result.setdefault("variants", {})[name] = {"status": "failed", "reason": f"ended its process: {reason}"}
+    return result
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -163,12 +183,13 @@ def machine(device: str) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     if device != "cpu":
-        query = "name,driver_version,clocks.max.sm,power.limit"
+        query = "driver_version,clocks.max.sm,power.limit"
         index = device.partition(":")[2] or "0"
         command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", "-i", index]
         line = _output(command)
-        described |= dict(zip(("gpu", "driver", "max_sm_clock", "power_limit"), line.split(", "), strict=False))
-        described["cuda"] = _output([sys.executable, "-c", "import torch; print(torch.version.cuda)"])
+        described |= dict(zip(("driver", "max_sm_clock", "power_limit"), line.split(", "), strict=False))
+        code = f"import torch; print(torch.version.cuda, torch.cuda.get_device_name('{device}'), sep=', ')"
+        described |= dict(zip(("cuda", "gpu"), _output([sys.executable, "-c", code]).split(", "), strict=False))
     return described
 
 

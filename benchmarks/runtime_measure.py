@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,6 +54,43 @@ class Measured(Protocol):
         ...
 
 
+class Watch:
+    """Says which variant is being worked on, so that whoever started this process knows which one ended it."""
+
+    def __init__(self, path: Path, device: str, skip: list[str]) -> None:
+        """Begin.
+
+        Args:
+            path: File for the name of the variant.
+            device: ``cpu`` or ``cuda:N``.
+            skip: Variants that ended this process before.
+        """
+        self._path, self._device, self._skip = path, device, skip
+
+    def at(self, name: str) -> None:
+        """Note a variant.
+
+        Args:
+            name: The variant.
+
+        Raises:
+            NotAvailableError: It is to be left out.
+        """
+        if name in self._skip:
+            raise NotAvailableError("ended the process that measured it")
+        self._path.write_text(name)
+
+    def check_device(self) -> None:
+        """End this process where the device was lost: what came after would fail for another variant's fault."""
+        if self._device == "cpu":
+            return
+        try:
+            torch.cuda.synchronize()
+        except Exception as error:
+            print(f"the device was lost: {first_line(error)}", file=sys.stderr, flush=True)
+            os._exit(3)
+
+
 class _Local:
     def __init__(self, variant: Variant, pipeline: ArmPipeline) -> None:
         self._variant, self._pipeline = variant, pipeline
@@ -87,20 +126,27 @@ def timed(call: Callable[[], Any], iterations: int, settle: int = SETTLE) -> lis
 
 
 def measure_batch(
-    batch: int, device: str, exports: dict[str, Path | str], *, rounds: int, peer: bool, profile: bool
-) -> dict[str, Any]:
+    batch: int,
+    device: str,
+    exports: dict[str, Path | str],
+    save: Callable[[dict[str, Any]], Any],
+    watch: Watch,
+    *,
+    rounds: int,
+    peer: bool,
+    profile: bool,
+) -> None:
     """Measure all variants of one batch size.
 
     Args:
         batch: Environments.
         device: ``cpu`` or ``cuda:N``.
         exports: Artifact folder by export, or the reason why there is none.
+        save: Takes the figures, as plain data, each time that there are more.
+        watch: Knows what to leave out.
         rounds: Shuffled rounds.
         peer: Measure LEAPP's artifacts, too.
         profile: List the kernels of the floor and of our one graph.
-
-    Returns:
-        The figures of this batch, plain data.
     """
     pipeline = ArmPipeline(batch, device)
     context = Context(pipeline, device, exports)
@@ -108,7 +154,8 @@ def measure_batch(
     measured: dict[str, Measured] = {}
     variants: dict[str, Variant] = {}
     for name, build in BUILDERS.items():
-        with _recorded(entries, name):
+        with _recorded(entries, name, watch):
+            watch.at(name)
             variants[name] = Variant.build(lambda build=build: build(context), device)
             entries[name] = {
                 "status": "ok",
@@ -125,26 +172,29 @@ def measure_batch(
             batch, device, {name: exports.get(name, "not exported") for name in ("peer_onnx", "peer_pt2")}
         )
         for name in PEER_LABELS:
-            with _recorded(entries, name):
+            with _recorded(entries, name, watch):
+                watch.at(name)
                 entries[name] = process.open(name)
                 measured[name] = process.measured(name)
     try:
-        _errors(entries, measured, pipeline, FRESH_SEEDS)
-        _rounds(entries, measured, rounds)
-        _errors(entries, measured, pipeline, (LATE_SEED,))
+        _errors(entries, measured, pipeline, FRESH_SEEDS, watch)
+        _rounds(entries, measured, rounds, watch)
+        _errors(entries, measured, pipeline, (LATE_SEED,), watch)
     finally:
         if process is not None:
             process.close()
     _ratios(entries)
     result: dict[str, Any] = {"batch": batch, "variants": entries}
+    save(result)  # what comes now may take the process with it
     result["session"] = _tried(lambda: describe_session(context.model("onnx"), device, context))
+    save(result)
     if profile and device != "cpu":
         result["profile"] = {
             name: _tried(lambda name=name: profile_calls(variants[name].timed_call()))
             for name in ("floor", "onnx_graph", "pt2_graph", "aoti_graph")
             if name in measured
         }
-    return result
+        save(result)
 
 
 def _timed_words(variant: Variant) -> str:
@@ -155,13 +205,15 @@ def _timed_words(variant: Variant) -> str:
 
 
 @contextmanager
-def _recorded(entries: dict[str, dict[str, Any]], name: str) -> Iterator[None]:
+def _recorded(entries: dict[str, dict[str, Any]], name: str, watch: Watch) -> Iterator[None]:
     """Turn what goes wrong with one variant into its entry."""
     try:
         yield
+        watch.check_device()
     except NotAvailableError as error:
         entries[name] = {"status": "not available", "reason": first_line(error)}
     except Exception as error:
+        watch.check_device()
         entries[name] = {"status": "failed", "reason": first_line(error)}
 
 
@@ -183,13 +235,26 @@ def _tried(work: Callable[[], Any]) -> Any:
         return {"error": first_line(error)}
 
 
-def _drop(entries: dict[str, dict[str, Any]], measured: dict[str, Measured], name: str, error: Exception) -> None:
-    entries[name] |= {"status": "failed", "reason": first_line(error)}
-    del measured[name]
+@contextmanager
+def _dropped(
+    entries: dict[str, dict[str, Any]], measured: dict[str, Measured], name: str, watch: Watch
+) -> Iterator[None]:
+    """Leave a variant out from now on if something goes wrong with it."""
+    watch.at(name)
+    try:
+        yield
+    except Exception as error:
+        watch.check_device()
+        entries[name] |= {"status": "failed", "reason": first_line(error)}
+        del measured[name]
 
 
 def _errors(
-    entries: dict[str, dict[str, Any]], measured: dict[str, Measured], pipeline: ArmPipeline, seeds: tuple[int, ...]
+    entries: dict[str, dict[str, Any]],
+    measured: dict[str, Measured],
+    pipeline: ArmPipeline,
+    seeds: tuple[int, ...],
+    watch: Watch,
 ) -> None:
     """Hold every variant against float64 and against the original, on inputs that nobody traced."""
     for seed in seeds:
@@ -197,36 +262,34 @@ def _errors(
         exact = pipeline.reference(inputs)
         original = {name: value.cpu().clone() for name, value in pipeline.step(inputs).items()}
         for name in list(measured):
-            try:
+            with _dropped(entries, measured, name, watch):
                 got = measured[name].outputs(seed)
-            except Exception as error:
-                _drop(entries, measured, name, error)
-                continue
-            for key, truth in (("max_error_float64", exact), ("max_error_eager", original)):
-                worst = max(float((got[each].double() - value.double()).abs().max()) for each, value in truth.items())
-                entries[name][key] = max(worst, entries[name].get(key, 0.0))
+                for key, truth in (("max_error_float64", exact), ("max_error_eager", original)):
+                    worst = max(_distance(got[each], value) for each, value in truth.items())
+                    entries[name][key] = max(worst, entries[name].get(key, 0.0))
 
 
-def _rounds(entries: dict[str, dict[str, Any]], measured: dict[str, Measured], rounds: int) -> None:
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    largest = float((a.double() - b.double()).abs().max())
+    return largest if largest == largest else float("inf")  # NaN would lose every comparison
+
+
+def _rounds(entries: dict[str, dict[str, Any]], measured: dict[str, Measured], rounds: int, watch: Watch) -> None:
     samples: dict[str, list[int]] = {name: [] for name in measured}
     iterations: dict[str, int] = {}
     shuffler = random.Random(0)
     with garbage_held():
         for name in list(measured):
-            try:
+            with _dropped(entries, measured, name, watch):
                 measured[name].samples(WARMUP)
                 median = statistics.median(measured[name].samples(5)) / 1e9
                 iterations[name] = min(100, max(5, round(ROUND_S / median)))
-            except Exception as error:
-                _drop(entries, measured, name, error)
         for _ in range(rounds):
             order = list(measured)
             shuffler.shuffle(order)
             for name in order:
-                try:
+                with _dropped(entries, measured, name, watch):
                     samples[name] += measured[name].samples(iterations[name])
-                except Exception as error:
-                    _drop(entries, measured, name, error)
     for name in measured:
         entries[name]["stats"] = LatencyStats.from_ns(samples[name]).to_dict()
 
@@ -247,6 +310,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--exports", type=json.loads, required=True, help="JSON: folder or {'error': reason} by export")
     parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--skip", nargs="*", default=[], help="variants to leave out")
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
@@ -258,10 +322,16 @@ def main() -> None:
     exports: dict[str, Path | str] = {
         name: each["error"] if "error" in each else Path(each["folder"]) for name, each in given.exports.items()
     }
-    result = measure_batch(
-        given.batch, given.device, exports, rounds=given.rounds, peer=given.peer, profile=given.profile
+    measure_batch(
+        given.batch,
+        given.device,
+        exports,
+        lambda result: given.json.write_text(json.dumps(result, indent=2)),
+        Watch(given.json.with_suffix(".at"), given.device, given.skip),
+        rounds=given.rounds,
+        peer=given.peer,
+        profile=given.profile,
     )
-    given.json.write_text(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

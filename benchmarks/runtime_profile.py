@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ def profile_calls(call: Callable[[], Any], steps: int = STEPS) -> dict[str, Any]
     Returns:
         See :func:`summarize`.
     """
+    # Between two profiles of graphs that were made before, CUPTI must stay as it is.
+    os.environ.setdefault("TEARDOWN_CUPTI", "0")
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     for _ in range(5):
         call()
