@@ -189,8 +189,10 @@ class _Remote:
 def _serve(connection: Connection, batch: int, device: str, exports: dict[str, Path | str]) -> None:
     """Answer requests until the other side closes."""
     import torch
+    import warp as wp
     from runtime_variants import NotAvailableError
 
+    wp.config.log_level = wp.LOG_WARNING
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     server: _Server | None = None
