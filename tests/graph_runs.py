@@ -41,8 +41,9 @@ def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def executions(step: builders.Step, inputs: Mapping[str, Tensor]) -> list[NodePass]:
     """Execute a step as an export does: discovery, capture, once more, and twice on other inputs."""
     session = TraceSession("n", layout=Layout.SINGLE, device=DEVICE)
+    varied = perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)
     with session, on_device():
-        for given in (inputs, inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
+        for given in (inputs, inputs, inputs, *varied):
             session.end_pipeline(step(session.begin_pipeline(copies(given))))
     return session.passes["n"]
 
