@@ -36,10 +36,12 @@ export PYTHONPATH="$site:${PYTHONPATH:-}"
 export LEAPP_POLICY_ONNX_LIBRARY="$site/leapp_policy/_native/libleapp_policy_onnx.so"
 export LEAPP_POLICY_RUNTIME_LIBRARY="$site/leapp_policy/_native/libleapp_policy_runtime.so"
 export PYTHONDONTWRITEBYTECODE=1
+LEAPP_POLICY_WARP_LIBRARY_DIR=$("$python" -c "import os, warp; print(os.path.join(os.path.dirname(warp.__file__), 'bin'))" | tail -1)
+export LEAPP_POLICY_WARP_LIBRARY_DIR
 
 if [[ $steps == *test* ]]; then
     run versions "$python" -c "import torch, warp, onnxruntime; print(torch.__version__, warp.config.version, onnxruntime.__version__, torch.cuda.get_device_name(0))"
-    run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
     # The rows that a policy may use, on the GPU; one that reads bad memory takes its worker's context along.
     LEAPP_POLICY_TEST_DEVICE=cuda:0 run rows_on_cuda "$python" -m pytest -n "${WORKERS:-6}" tests/trace/test_rows.py \
         -k "row or scalar or compound or refusal or both_sides" -p no:cacheprovider --tb=short -rfE
@@ -51,7 +53,7 @@ if [[ $steps == *bench* ]]; then
         peer=--peer
     fi
     # shellcheck disable=SC2086
-    run bench env PYTHONPATH="$site:$PWD:$PYTHONPATH" "$python" benchmarks/runtime.py --device cuda:0 ${peer:-} \
+    run bench env PYTHONPATH="$site:$PYTHONPATH:$PWD" "$python" benchmarks/runtime.py --device cuda:0 ${peer:-} \
         ${BENCH_ARGS:---profile} --out "$out/runtime_cuda.json"
 fi
 exit $failed

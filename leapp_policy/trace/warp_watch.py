@@ -72,6 +72,7 @@ class WarpWatch:
         self._objects = ObjectIds()
         self._options_before: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._outer = ""
+        self._is_constructing = False
         self._thread = threading.get_ident()
 
     def restore(self) -> None:
@@ -103,6 +104,7 @@ class WarpWatch:
                     owner.check_readable(*base_extent(array))
                 self._nodes.close_segments(f"Warp call on values of node '{owner.name}'")
                 owner.open_segment()
+            self._refuse_other_devices(owner.segment, call)
             owner.add_call(_comparable(call))
             self._outer = call.name
             try:
@@ -136,9 +138,13 @@ class WarpWatch:
     def _run_inner(self, call: HookedCall, run: Callable[[], Any]) -> Any:
         """A call that Warp makes while it serves another one: its arrays belong to the segment."""
         current = self._nodes.with_segment
-        if current is None or current.segment is None:
+        if current is None or current.segment is None or self._is_constructing:
             return run()
         if self._outer in _CONDITIONALS and call.name in _ALLOCATIONS:
+            # On CUDA, discovery fetches the condition into host memory of Warp's own.
+            result = run() if self._device.is_cuda else None
+            if result is not None and result.device != self._device:
+                return result
             raise TraceError(
                 f"{call.name}() at {user_location()} allocates inside of the body of {self._outer}(), where a capture "
                 f"cannot: allocate before {self._outer}() and fill the array inside of it"
@@ -165,7 +171,6 @@ class WarpWatch:
 
     def _run_and_note(self, owner: NodePass, segment: Segment, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a call of a segment and note the memory that it touches."""
-        self._refuse_other_devices(segment, call)
         self._build_portably(call)
         meshes = self._meshes(owner, segment, call)
         with owner.capture_current():
@@ -178,7 +183,14 @@ class WarpWatch:
         segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
         return result
 
-    def _refuse_other_devices(self, segment: Segment, call: HookedCall) -> None:
+    def _refuse_other_devices(self, segment: Segment | None, call: HookedCall) -> None:
+        assert segment is not None
+        if call.device not in (None, self._device):
+            raise TraceError(
+                f"{call.name} at {user_location()} in segment '{segment.label}' runs on device '{call.device}', and the "
+                f"trace is of device '{self._device}': a capture has one device; name it in the launch "
+                f"(device='{self._device}'), or with wp.set_device()"
+            )
         for array in arrays_in([*call.arguments, *call.written]):
             if array.device != self._device or array.pinned:
                 raise TraceError(
@@ -200,6 +212,9 @@ class WarpWatch:
         return result
 
     def _uses(self, call: HookedCall) -> list[ArrayUse]:
+        return [use for use in self._all_uses(call) if use.array.device == self._device]
+
+    def _all_uses(self, call: HookedCall) -> list[ArrayUse]:
         uses = [ArrayUse(array, True) for array in call.written]
         if call.kernel is not None:
             return uses + self._write_sets.launch_uses(call.kernel, call.kernel_arguments)
@@ -247,13 +262,19 @@ class WarpWatch:
         with self._nodes.paused():
             return run()
 
-    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> None:
+    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> Any:
         """Make an array of host data at once, outside of an open capture: what it holds is a constant."""
         if isinstance(data, Tensor):
             self._torch_watch.on_tensor_read("wp.array", data, lambda: None)
         current = self._nodes.with_segment
-        with self._nodes.paused(), current.capture_paused() if current is not None else contextlib.nullcontext():
-            run()
+        if self._is_constructing:
+            return run()
+        self._is_constructing = True
+        try:
+            with self._nodes.paused(), current.capture_paused() if current is not None else contextlib.nullcontext():
+                return run()
+        finally:
+            self._is_constructing = False
 
     def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
         """Refuse Warp's own captures inside of a traced node."""

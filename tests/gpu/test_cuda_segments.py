@@ -124,10 +124,10 @@ def test_layouts(layout: str, policy: Policy, tmp_path: Path) -> None:
     from leapp_policy import annotate
 
     def step(obs: Inputs) -> Inputs:
-        pre = annotate.input_tensors("pre", obs)
-        x = annotate.output_tensors("pre", {"x": builders.scaled(pre["joint_pos"], 0.5)})
-        net = annotate.input_tensors("net", x)
-        return annotate.output_tensors("net", {"action": policy.layer(net["x"]).detach()})
+        q = annotate.input_tensors("pre", {"joint_pos": obs["joint_pos"]})
+        x = annotate.output_tensors("pre", {"x": builders.scaled(q, 0.5)})
+        x = annotate.input_tensors("net", {"x": x})
+        return {"action": annotate.output_tensors("net", {"action": policy.layer(x).detach()})}
 
     export(step, policy.inputs(), name="p", out_dir=tmp_path / "p", device=DEVICE, layout=layout)
     given = policy.inputs(5)
