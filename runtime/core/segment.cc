@@ -8,6 +8,7 @@
 #include "core/cpu_segment.h"
 #include "core/cuda_segment.h"
 #include "core/error.h"
+#include "core/fork_watch.h"
 #include "core/warp_loading.h"
 
 namespace leapp_policy {
@@ -174,6 +175,7 @@ void Segment::Describe(uint32_t wrp_format, size_t num_modules, size_t bundle_si
 
 void Segment::Run(const lp_const_buffer* inputs, size_t num_inputs, const lp_buffer* outputs,
                   size_t num_outputs, void* stream) {
+  ExpectNotForked(LP_RUN_FAILED, metadata_.Subject());
   CheckCount(metadata_, "inputs", metadata_.inputs.size(), num_inputs, inputs);
   CheckCount(metadata_, "outputs", metadata_.outputs.size(), num_outputs, outputs);
   for (size_t i = 0; i < num_inputs; ++i) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/fork_watch.h"
 
 namespace leapp_policy {
 namespace {
@@ -161,6 +162,7 @@ void ResolveClang(const Resolver& resolve, WarpFunctions* f) {
 // wp_init() is left to EnableCuda(): in Warp 1.19 it does nothing but start the CUDA driver, which
 // a CPU segment does not need and which warns on a machine that has none.
 WarpLibrary::WarpLibrary() {
+  WatchForks();
   const fs::path folder = FindFolder();
   const fs::path core = folder / kCoreName;
   const fs::path clang = folder / kClangName;
@@ -225,6 +227,7 @@ const WarpCudaFunctions& WarpLibrary::EnableCuda() const {
 }
 
 const WarpLibrary& WarpLibrary::Get() {
+  ExpectNotForked(LP_NO_WARP, "Warp's runtime");
   static const WarpLibrary* const library = new WarpLibrary();
   return *library;
 }
