@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/fork_watch.h"
+#include "core/library_file.h"
 
 namespace leapp_policy {
 namespace {
@@ -76,6 +77,11 @@ std::vector<Place> Places() {
 }
 
 void* Open(const fs::path& path) {
+  const std::string damage = FindMissingEnd(path.string());
+  if (!damage.empty()) {
+    throw Error(LP_NO_WARP, "Warp's library '" + path.string() + "' is cut off: " + damage +
+                                "; reinstall warp-lang.");
+  }
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw Error(LP_NO_WARP, "Warp's library '" + path.string() + "' could not be loaded (" +

@@ -127,6 +127,17 @@ def test_no_library(folder: Path, open_with: Opener, name: str, content: bytes, 
     assert reason in said
 
 
+@pytest.mark.parametrize("left", [100, 100_000, -1])
+def test_truncated_library(folder: Path, open_with: Opener, left: int) -> None:
+    """The system's loader maps what is not there, and the process dies of SIGBUS without a word."""
+    content = (WARP_BIN / "warp.so").read_bytes()[:left]
+    (folder / "warp.so").write_bytes(content)
+    said = open_with(folder)
+    assert said.startswith(f"RuntimeLibraryError Warp's library '{folder / 'warp.so'}' is cut off: it ends at byte ")
+    assert f" {len(content)} of " in said
+    assert said.endswith("; reinstall warp-lang.")
+
+
 def test_folder_as_library(folder: Path, open_with: Opener) -> None:
     """A path that is one level off."""
     (folder / "warp.so").mkdir()
