@@ -7,7 +7,7 @@ ARTIFACT ?= outputs/arm_reach
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What the installed libraries are built from.
-NATIVE := $(shell find runtime CMakeLists.txt -type f -not -path 'runtime/fuzz/*' -not -path 'runtime/test/*' 2>/dev/null)
+NATIVE := $(shell find runtime CMakeLists.txt -type f -not -path 'runtime/fuzz/*' -not -path 'runtime/test/*' -not -path 'runtime/example/*' 2>/dev/null)
 
 FUZZ_CXX ?= $(or $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14)),$(CXX))
 FUZZ_RUNS ?= 10000000
@@ -41,7 +41,7 @@ native-test: $(STAMP)
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	    -DPython_EXECUTABLE=$(abspath $(BIN))/python \
 	    -DLEAPP_POLICY_BUILD_TESTS=ON -DLEAPP_POLICY_BUILD_FUZZERS=ON \
-	    -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	    -DLEAPP_POLICY_BUILD_EXAMPLES=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
