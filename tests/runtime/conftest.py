@@ -42,7 +42,7 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
             capture_output=True,
             text=True,
             check=False,
-            env={"PATH": "/usr/bin", "HOME": str(tmp_path), **environment},
+            env={"PATH": "/usr/bin", "HOME": str(Path.home()), **environment},
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
