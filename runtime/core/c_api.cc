@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/fork_watch.h"
 #include "core/segment.h"
 #include "core/warp_library.h"
 #include "leapp_policy/runtime.h"
@@ -99,6 +100,10 @@ const char* lp_segment_describe(const lp_segment* segment) {
   return segment == nullptr ? nullptr : segment->impl->description().c_str();
 }
 
-void lp_segment_close(lp_segment* segment) { delete segment; }
+void lp_segment_close(lp_segment* segment) {
+  // In a forked child Warp cannot be asked to unload anything: it might never answer.
+  if (segment != nullptr && leapp_policy::IsForkedChild()) (void)segment->impl.release();
+  delete segment;
+}
 
 }  // extern "C"

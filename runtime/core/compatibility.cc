@@ -9,9 +9,9 @@
 namespace leapp_policy {
 namespace {
 
-// The first format whose header is laid out as wrp_header.cc reads it; older ones are left to
-// Warp's own refusal.
-constexpr uint32_t kFirstKnownFormat = 18;
+// The first format, that of Warp 1.17, whose header is known to be laid out as wrp_header.cc reads
+// it; older ones are left to Warp's own refusal.
+constexpr uint32_t kFirstKnownFormat = 15;
 
 [[noreturn]] void FailDevice(const Metadata& metadata, const char* exported, Device device) {
   throw Error(LP_WRONG_DEVICE, metadata.Subject() + " was exported for device '" + exported +

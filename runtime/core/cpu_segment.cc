@@ -9,6 +9,7 @@
 
 #include "core/compatibility.h"
 #include "core/error.h"
+#include "core/warp_loading.h"
 
 namespace leapp_policy {
 namespace {
@@ -43,7 +44,7 @@ CpuObjects::~CpuObjects() {
 std::string CpuObjects::Load(const std::string& filename, ByteSpan object) {
   const std::string name = UniqueObjectName(filename);
   names_.reserve(names_.size() + 1);
-  if (warp_.load_obj_from_bytes(object.data, object.size, name.c_str(), false) != 0) return "";
+  if (!LoadObject(warp_, object, name)) return "";
   names_.push_back(name);
   return name;
 }

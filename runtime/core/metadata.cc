@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 constexpr int kSchema = 1;
 constexpr size_t kMaxRank = 64;
 constexpr size_t kMaxTensors = 4096;
+constexpr int kMaxDepth = 32;  // lists and objects inside of each other
 constexpr const char* kOwnKey = "leapp_policy";
 
 // A place in the document, so that a message can name it.
@@ -214,12 +215,23 @@ Record ParseRecord(const Node& node) {
   return record;
 }
 
+// Refuses a document that is nested too deeply while it is read: printing one, for a message, would
+// take a frame of the stack for each level.
+bool CheckDepth(int depth, Json::parse_event_t, const Json&) {
+  if (depth > kMaxDepth) {
+    throw Error(LP_BAD_METADATA, "The runtime metadata nests lists and objects more than " +
+                                     std::to_string(kMaxDepth) +
+                                     " levels deep; export the artifact again.");
+  }
+  return true;
+}
+
 }  // namespace
 
 Metadata ParseMetadata(const std::string& json) {
   Json document;
   try {
-    document = Json::parse(json);
+    document = Json::parse(json, &CheckDepth);
   } catch (const Json::exception& e) {
     throw Error(LP_BAD_METADATA, "The runtime metadata is not valid JSON (" +
                                      std::string(e.what()) + "); export the artifact again.");

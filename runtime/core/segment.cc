@@ -8,6 +8,8 @@
 #include "core/cpu_segment.h"
 #include "core/cuda_segment.h"
 #include "core/error.h"
+#include "core/fork_watch.h"
+#include "core/warp_loading.h"
 
 namespace leapp_policy {
 namespace {
@@ -82,9 +84,8 @@ void Segment::LoadGraph(void* context, ByteSpan wrp, const std::vector<WarpModul
                         const WrpHeader& header) {
   const bool is_cpu = device_.family == DeviceFamily::kCpu;
   const std::string before = Text(warp_.get_error_string());
-  graph_.reset(warp_.apic_load_graph_from_bytes(context, wrp.data, wrp.size, modules.data(),
-                                                static_cast<uint32_t>(modules.size()),
-                                                is_cpu ? kWrpDeviceCpu : kWrpDeviceCuda));
+  graph_.reset(
+      LoadRecording(warp_, context, wrp, modules, is_cpu ? kWrpDeviceCpu : kWrpDeviceCuda));
   if (!graph_) {
     throw Error(LP_LOAD_FAILED, metadata_.Subject() + " (.wrp format " +
                                     std::to_string(header.format) +
@@ -174,6 +175,7 @@ void Segment::Describe(uint32_t wrp_format, size_t num_modules, size_t bundle_si
 
 void Segment::Run(const lp_const_buffer* inputs, size_t num_inputs, const lp_buffer* outputs,
                   size_t num_outputs, void* stream) {
+  ExpectNotForked(LP_RUN_FAILED, metadata_.Subject());
   CheckCount(metadata_, "inputs", metadata_.inputs.size(), num_inputs, inputs);
   CheckCount(metadata_, "outputs", metadata_.outputs.size(), num_outputs, outputs);
   for (size_t i = 0; i < num_inputs; ++i) {

@@ -19,14 +19,17 @@ struct WarpModuleBytes {
 };
 
 // The functions of warp.so and warp-clang.so that the runtime calls, by Warp's own names without
-// the "wp_" prefix. Declared here from their documented signatures; no Warp header is needed.
+// the "wp_" prefix. Declared here from their documented signatures; no Warp header is needed. What
+// a release may lack is null there.
 struct WarpFunctions {
   const char* (*version)();
   const char* (*get_error_string)();
-  const void* (*cpu_block_runtime_get_api)();
+  const void* (*cpu_block_runtime_get_api)();  // since 1.18
   WarpGraph* (*apic_load_graph_from_bytes)(void* context, const void* data, size_t size,
                                            const WarpModuleBytes* modules, uint32_t num_modules,
-                                           int device_type);
+                                           int device_type);  // since 1.19
+  // Resolved where there is no loading from bytes, as load_obj below.
+  WarpGraph* (*apic_load_graph)(void* context, const char* path, int device_type);
   void (*apic_destroy_graph)(WarpGraph* graph);
   int (*apic_get_num_params)(WarpGraph* graph);
   const char* (*apic_get_param_name)(WarpGraph* graph, int index);
@@ -44,8 +47,10 @@ struct WarpFunctions {
   const void* (*apic_get_recording_state)();
 
   const char* (*warp_clang_version)();
-  int (*llvm_set_cpu_block_runtime)(const void* api);
-  int (*load_obj_from_bytes)(const void* data, size_t size, const char* name, bool legacy_linker);
+  int (*llvm_set_cpu_block_runtime)(const void* api);  // since 1.18
+  int (*load_obj_from_bytes)(const void* data, size_t size, const char* name,
+                             bool legacy_linker);  // since 1.19
+  int (*load_obj)(const char* path, const char* name, bool legacy_linker);
   int (*unload_obj)(const char* name);
   uint64_t (*lookup)(const char* name, const char* function);
 };
@@ -84,6 +89,7 @@ class WarpLibrary {
 
  private:
   WarpLibrary();
+  void BindBlockRuntime(const std::string& core, const std::string& clang) const;
 
   WarpFunctions functions_{};
   void* core_ = nullptr;  // handle of warp.so

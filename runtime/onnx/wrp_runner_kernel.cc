@@ -7,6 +7,7 @@
 
 #include "core/cuda_driver.h"
 #include "core/error.h"
+#include "core/fork_watch.h"
 
 namespace leapp_policy {
 namespace {
@@ -249,7 +250,13 @@ void WrpRunnerKernel::MakeOutput(ort::KernelContext* context, size_t index) {
   outputs_[index] = {TensorData(api_, value), spec.num_bytes};
 }
 
+WrpRunnerKernel::~WrpRunnerKernel() {
+  // In a forked child Warp cannot be asked to unload anything: it might never answer.
+  if (IsForkedChild()) (void)segment_.release();
+}
+
 void WrpRunnerKernel::Compute(ort::KernelContext* context) {
+  ExpectNotForked(LP_RUN_FAILED, segment_->metadata().Subject());  // before a lock is taken
   const std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) ReadInput(context, i);
   for (size_t i = 0; i < outputs_.size(); ++i) MakeOutput(context, i);

@@ -19,6 +19,9 @@ class WrpRunnerKernel {
   //
   // Throws Error.
   WrpRunnerKernel(const ort::Api& api, const ort::KernelInfo* info, DeviceFamily family);
+  ~WrpRunnerKernel();
+  WrpRunnerKernel(const WrpRunnerKernel&) = delete;
+  WrpRunnerKernel& operator=(const WrpRunnerKernel&) = delete;
 
   // Runs the node once. Any thread; calls are serialised.
   //
