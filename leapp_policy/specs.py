@@ -211,6 +211,7 @@ class NodeSpec:
         states: What it keeps between steps; their tensors are among the inputs and outputs.
         edges: Input name to ``(node, output)`` for inputs that another node makes.
         stages: Names of inner stages, in order, where the layout is ``single``.
+        device: Device family that it was traced on, ``cpu`` or ``cuda``.
     """
 
     name: str
@@ -221,6 +222,7 @@ class NodeSpec:
     states: tuple[StateSpec, ...] = ()
     edges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stages: tuple[str, ...] = ()
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

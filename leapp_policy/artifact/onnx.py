@@ -16,6 +16,7 @@ from torch import Tensor
 
 from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.artifact.merge import merge_models
+from leapp_policy.artifact.onnx_cuda import tune_for_cuda
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.graph.metadata import output_layout
@@ -79,6 +80,8 @@ class BackendOnnx:
         model.ir_version = ir_version
         _drop_unread_inputs(model, keep={each.input for each in graph.spec.states})
         _strip_traces(model)
+        if graph.spec.device == "cuda":
+            tune_for_cuda(model)
         return model
 
     def _write(self, spec: NodeSpec, model: onnx.ModelProto, folder: Path) -> ModelFile:

@@ -117,6 +117,7 @@ def build_node(
         states=tuple(each.spec for each in traced.states.entries.values()),
         edges=dict(edges or {}),
         stages=tuple(traced.stages),
+        device=target.device,
     )
     executions = tuple((_on_cpu(each.inputs), _on_cpu(each.outputs)) for each in [traced, *passes[2:]])
     initial = {each.spec.input: each.initial.cpu() for each in passes[0].states.entries.values()}

@@ -187,8 +187,8 @@ class WarpWatch:
         assert segment is not None
         if call.device not in (None, self._device):
             raise TraceError(
-                f"{call.name} at {user_location()} in segment '{segment.label}' runs on device '{call.device}', and the "
-                f"trace is of device '{self._device}': a capture has one device; name it in the launch "
+                f"{call.name} at {user_location()} in segment '{segment.label}' runs on device '{call.device}', and "
+                f"the trace is of device '{self._device}': a capture has one device; name it in the launch "
                 f"(device='{self._device}'), or with wp.set_device()"
             )
         for array in arrays_in([*call.arguments, *call.written]):

@@ -12,14 +12,6 @@ namespace {
 
 constexpr size_t kMaxParams = 4096;
 
-// Whether `value` stands anywhere in the bytes.
-bool Holds(ByteSpan bytes, uint64_t value) {
-  uint8_t pattern[sizeof(value)];
-  std::memcpy(pattern, &value, sizeof(value));
-  const uint8_t* end = bytes.data + bytes.size;
-  return std::search(bytes.data, end, pattern, pattern + sizeof(pattern)) != end;
-}
-
 void Check(const Driver& driver, Result result, const char* what) {
   if (result == kSuccess) return;
   throw Error(LP_RUN_FAILED, "A segment's " + std::string(what) + " could not be enqueued (" +
@@ -33,8 +25,8 @@ void Check(const Driver& driver, Result result, const char* what) {
 // Reads one graph. Every step returns false where the graph cannot be listed.
 class CommandList::Reader {
  public:
-  Reader(const Driver& driver, const std::vector<Region>& regions, ByteSpan recording)
-      : driver_(driver), f_(driver.functions()), regions_(regions), recording_(recording) {}
+  Reader(const Driver& driver, const std::vector<Region>& regions)
+      : f_(driver.functions()), regions_(regions) {}
 
   std::optional<CommandList> Read(Graph graph) {
     std::vector<GraphNode> chain;
@@ -115,23 +107,22 @@ class CommandList::Reader {
       if (result != kSuccess || i == kMaxParams || given.params[i] == nullptr) return false;
       const auto* bytes = static_cast<const uint8_t*>(given.params[i]);
       kernel.params.emplace_back(bytes, bytes + size);
-      if (!FindPatches(i, kernel.params.back(), &kernel.patches)) return false;
+      FindPatches(i, kernel.params.back(), &kernel.patches);
     }
     commands->push_back(std::move(kernel));
     return true;
   }
 
   // Warp's array descriptors begin with their address; descriptors are aligned to 8 bytes.
-  bool FindPatches(size_t param, const std::vector<uint8_t>& bytes, std::vector<Patch>* patches) {
+  void FindPatches(size_t param, const std::vector<uint8_t>& bytes,
+                   std::vector<Patch>* patches) const {
     for (size_t at = 0; at + sizeof(uint64_t) <= bytes.size(); at += sizeof(uint64_t)) {
       uint64_t word;
       std::memcpy(&word, bytes.data() + at, sizeof(word));
       const std::optional<Address> address = Find(word);
       if (!address) continue;
-      if (Holds(recording_, word)) return false;
       patches->push_back({*address, param, at});
     }
-    return true;
   }
 
   bool ReadCopy(GraphNode node, std::vector<Command>* commands) {
@@ -172,16 +163,29 @@ class CommandList::Reader {
 
   Place MakePlace(DevicePtr address) const { return {Find(address), address}; }
 
-  const Driver& driver_;
   const Functions& f_;
   const std::vector<Region>& regions_;
-  ByteSpan recording_;
 };
 
 std::optional<CommandList> CommandList::Read(const Driver& driver, Graph graph,
-                                             const std::vector<Region>& regions,
-                                             ByteSpan recording) {
-  return Reader(driver, regions, recording).Read(graph);
+                                             const std::vector<Region>& regions) {
+  return Reader(driver, regions).Read(graph);
+}
+
+bool CommandList::IsTwinOf(const CommandList& other) const {
+  const auto same_place = [](const Place& a, const Place& b) { return a.address == b.address; };
+  return std::equal(commands_.begin(), commands_.end(), other.commands_.begin(),
+                    other.commands_.end(), [&](const Command& a, const Command& b) {
+                      if (a.index() != b.index()) return false;
+                      if (const auto* kernel = std::get_if<Kernel>(&a)) {
+                        return kernel->patches == std::get<Kernel>(b).patches;
+                      }
+                      if (const auto* copy = std::get_if<Copy>(&a)) {
+                        return same_place(copy->source, std::get<Copy>(b).source) &&
+                               same_place(copy->target, std::get<Copy>(b).target);
+                      }
+                      return same_place(std::get<Fill>(a).target, std::get<Fill>(b).target);
+                    });
 }
 
 void CommandList::Enqueue(const Driver& driver, const std::vector<DevicePtr>& buffers,

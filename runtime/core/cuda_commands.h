@@ -13,7 +13,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/byte_span.h"
 #include "core/cuda_driver.h"
 
 namespace leapp_policy::cuda {
@@ -28,18 +27,25 @@ struct Region {
 struct Address {
   size_t region;
   uint64_t offset;
+  bool operator==(const Address& other) const {
+    return region == other.region && offset == other.offset;
+  }
 };
 
 class CommandList {
  public:
   // Reads the commands of `graph`. Returns nothing where the graph has work that cannot be listed
-  // (branches, conditionals, allocations, host memory, clusters), or where an argument that looks
-  // like an address of a region might be a plain number: `recording`, the bytes that the graph was
-  // loaded from, then hold the same number. Such a graph runs as a whole, on its own memory.
+  // (branches, conditionals, allocations, host memory, clusters); it then runs as a whole, on its
+  // own memory.
   //
   // The kernels stay those of `graph`, which must outlive the list.
   static std::optional<CommandList> Read(const Driver& driver, Graph graph,
-                                         const std::vector<Region>& regions, ByteSpan recording);
+                                         const std::vector<Region>& regions);
+
+  // Whether both lists have the same commands with the same addresses in the same places. Of two
+  // loads of one recording, at different addresses, this proves that what looks like an address of
+  // a region is one: a plain number would be the same in both.
+  bool IsTwinOf(const CommandList& other) const;
 
   // Enqueues the commands in order. `buffers` has the address of each region. Not thread-safe.
   //
@@ -53,6 +59,9 @@ class CommandList {
     Address address;
     size_t param;     // index of the kernel argument
     size_t position;  // byte in it
+    bool operator==(const Patch& other) const {
+      return address == other.address && param == other.param && position == other.position;
+    }
   };
   struct Kernel {
     Function function;

@@ -5,6 +5,7 @@
 
 #include "core/compatibility.h"
 #include "core/error.h"
+#include "core/warp_loading.h"
 
 namespace leapp_policy {
 namespace {
@@ -52,8 +53,8 @@ std::unique_ptr<CudaSegment> CudaSegment::Load(const WarpLibrary& library, Metad
   std::unique_ptr<CudaSegment> segment(
       new CudaSegment(library, std::move(metadata), device, driver, context));
   const cuda::CurrentContext current(driver, context);
-  segment->LoadGraph(warp_cuda.device_get_primary_context(device.index), bundle.wrp, modules,
-                     header);
+  void* warp_context = warp_cuda.device_get_primary_context(device.index);
+  segment->LoadGraph(warp_context, bundle.wrp, modules, header);
   segment->BindParameters();
   segment->FindBoundaries();
 
@@ -62,7 +63,7 @@ std::unique_ptr<CudaSegment> CudaSegment::Load(const WarpLibrary& library, Metad
     throw Error(LP_LOAD_FAILED, segment->metadata_.Subject() + " could not be made a CUDA graph; " +
                                     segment->WarpReason(before) + "; export it again.");
   }
-  segment->ReadCommands(bundle.wrp);
+  segment->ReadCommands(warp_context, bundle.wrp, modules);
   segment->Check(driver.functions().EventCreate(&segment->done_, cuda::kEventDisableTiming),
                  "event");
   return segment;
@@ -105,7 +106,8 @@ void CudaSegment::FindBoundaries() {
   buffers_.resize(boundaries_.size());
 }
 
-void CudaSegment::ReadCommands(ByteSpan recording) {
+void CudaSegment::ReadCommands(void* warp_context, ByteSpan wrp,
+                               const std::vector<WarpModuleBytes>& modules) {
   if (!metadata_.record || !metadata_.record->direct) return;
   // Two ports of one side over one allocation have no single buffer that could stand for it.
   size_t num_ports = 0;
@@ -117,10 +119,31 @@ void CudaSegment::ReadCommands(ByteSpan recording) {
   }
   if (boundaries_.size() + num_shared != num_ports) return;
 
+  const WarpCudaFunctions& warp_cuda = library_.EnableCuda();
+  const auto read = [&](WarpGraph* loaded) {
+    auto* cuda_graph = static_cast<cuda::Graph>(warp_cuda.apic_get_cuda_graph(loaded));
+    return cuda_graph == nullptr ? std::nullopt
+                                 : cuda::CommandList::Read(driver_, cuda_graph, RegionsOf(loaded));
+  };
+  std::optional<cuda::CommandList> commands = read(graph());
+  if (!commands) return;
+  const auto destroy = [this](WarpGraph* loaded) { warp_.apic_destroy_graph(loaded); };
+  const std::unique_ptr<WarpGraph, decltype(destroy)> twin(
+      LoadRecording(warp_, warp_context, wrp, modules, kWrpDeviceCuda), destroy);
+  if (!twin) return;
+  const std::optional<cuda::CommandList> witness = read(twin.get());
+  if (witness && commands->IsTwinOf(*witness)) commands_ = std::move(commands);
+}
+
+std::vector<cuda::Region> CudaSegment::RegionsOf(WarpGraph* graph) const {
   std::vector<cuda::Region> regions;
-  for (const Boundary& each : boundaries_) regions.push_back(each.region);
-  auto* cuda_graph = static_cast<cuda::Graph>(library_.EnableCuda().apic_get_cuda_graph(graph()));
-  commands_ = cuda::CommandList::Read(driver_, cuda_graph, regions, recording);
+  for (const Boundary& each : boundaries_) {
+    const TensorSpec& spec =
+        each.input >= 0 ? metadata_.inputs[each.input] : metadata_.outputs[each.output];
+    void* data = warp_.apic_get_param_ptr(graph, spec.name.c_str());
+    regions.push_back({reinterpret_cast<cuda::DevicePtr>(data), each.region.size});
+  }
+  return regions;
 }
 
 bool CudaSegment::IsCapturing(cuda::Stream stream) const {

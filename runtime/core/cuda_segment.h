@@ -48,7 +48,8 @@ class CudaSegment : public Segment {
   std::string Mode() const override { return commands_ ? "direct" : "graph"; }
 
   void FindBoundaries();
-  void ReadCommands(ByteSpan recording);
+  void ReadCommands(void* warp_context, ByteSpan wrp, const std::vector<WarpModuleBytes>& modules);
+  std::vector<cuda::Region> RegionsOf(WarpGraph* graph) const;
   bool IsCapturing(cuda::Stream stream) const;
   bool PrefersDirect(const lp_const_buffer* inputs, const lp_buffer* outputs,
                      bool is_capturing) const;
