@@ -7,17 +7,18 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
+from leapp_policy.deploy.torch_operator import warp_runner
 from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.bundle import pack_bundle
 from leapp_policy.graph.freeze_check import check_frozen, check_results
 from leapp_policy.graph.link import link_nodes
 from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
-from leapp_policy.graph.op import bundle_tensor, warp_runner
 from leapp_policy.graph.passes.clone_sources import clone_written_sources
 from leapp_policy.graph.passes.fold_constants import fold_constant_views
 from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs
@@ -170,7 +171,7 @@ def _graph_module(traced: NodePass, metadata: list[str], bundles: list[bytes]) -
     for node in [each for each in graph.nodes if each.target is warp_segment]:
         fed, index = node.args
         name = f"bundle_{index}"
-        attributes[name] = bundle_tensor(bundles[index])
+        attributes[name] = _bundle_tensor(bundles[index])
         with graph.inserting_before(node):
             bundle = graph.get_attr(name)
         node.target = warp_runner()
@@ -180,6 +181,11 @@ def _graph_module(traced: NodePass, metadata: list[str], bundles: list[bytes]) -
     for name, tensor in attributes.items():
         root.register_buffer(name, tensor)
     return fx.GraphModule(root, graph)
+
+
+def _bundle_tensor(blob: bytes) -> Tensor:
+    """Return a bundle as the constant that the runner takes: uint8 ``[len(blob)]``."""
+    return torch.from_numpy(np.frombuffer(blob, dtype=np.uint8).copy())
 
 
 def _functional(module: fx.GraphModule, inputs: tuple[Tensor, ...], name: str) -> ExportedProgram:
