@@ -115,9 +115,12 @@ def status_rows() -> list[StatusRow]:
     """Return the state of each part that a robot process needs."""
     rows = [_onnx_row(), _runtime_row(), _warp_row()]
     try:
-        return [*rows, _torch_row(library.torch_library())]
-    except RuntimeLibraryError:
-        return rows  # built on request alone
+        rows.append(_torch_row(library.torch_library()))
+    except RuntimeLibraryError as e:
+        # It is built on request; who names one wants it.
+        if os.environ.get(library.TORCH_LIBRARY_VARIABLE):
+            rows.append(StatusRow("torch operator", False, str(e)))
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.export.passes import move_to_device_pass
 from torch.fx.graph import CodeGen
 
 from leapp_policy.deploy.model_session import Port
@@ -59,7 +60,7 @@ class Pt2Session:
             BundleError: A segment does not fit this machine.
         """
         warp_runner()
-        self.device = torch.device(device)
+        self.device = _indexed(torch.device(device))
         self._threads = threads
         package = check_package(model)
         names = tuple(input_names), tuple(output_names)
@@ -76,7 +77,7 @@ class Pt2Session:
         self.runtime = f"torch {torch.__version__}, {kind}, {self.device}"
         if package.compiled:
             # Its segments open in their first run, which is not to be the robot's.
-            self.run_tensors([torch.zeros(_shape(port), dtype=_dtype(port)) for port in self.inputs])
+            self.run_tensors([_zeros(port, self.device) for port in self.inputs])
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once on arrays.
@@ -123,7 +124,9 @@ def _open_program(
         torch.load(io.BytesIO(package.samples), weights_only=True)
     with _quiet():
         program = torch.export.load(model)
-        module = program.module(check_guards=False).to(device)
+        if device.type != "cpu":
+            program = move_to_device_pass(program, device)
+        module = program.module(check_guards=False)
     # Shapes and dtypes are checked by the caller, once a step; the calling convention is by position.
     module.graph.set_codegen(CodeGen())
     module.recompile()
@@ -196,12 +199,15 @@ def _ports(model: Path, what: str, names: Sequence[str], values: Sequence[Tensor
     )
 
 
-def _shape(port: Port) -> list[int]:
-    return [int(size) for size in port.shape]
+def _indexed(device: torch.device) -> torch.device:
+    """Tensors always say which CUDA device they are on."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
-def _dtype(port: Port) -> torch.dtype:
-    return getattr(torch, port.dtype)
+def _zeros(port: Port, device: torch.device) -> Tensor:
+    return torch.zeros([int(size) for size in port.shape], dtype=getattr(torch, port.dtype), device=device)
 
 
 def _tensor(array: np.ndarray) -> Tensor:

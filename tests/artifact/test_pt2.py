@@ -77,7 +77,7 @@ def test_nothing_of_the_machine(tmp_path: Path) -> None:
 
 
 def test_two_exports_are_alike(tmp_path: Path) -> None:
-    """Nobody could tell whether two models are of one policy. (Warp's archives differ, so there is no Warp here.)"""
+    """Nobody could tell whether two models are of one policy; Warp's archives differ, so there is none here."""
     layer = torch.nn.Linear(3, 2)
     for name in ("a", "b"):
         builders.export_step(

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import case_kernels as kernels
 import pytest
 import torch
+import warp as wp
 from torch import Tensor
 
 from leapp_policy.artifact.pt2 import BackendPt2
@@ -21,6 +23,7 @@ from leapp_policy.deploy import torch_operator
 from leapp_policy.deploy.build import build_runtime
 from leapp_policy.deploy.library import TORCH_LIBRARY_NAME, torch_library
 from leapp_policy.deploy.native_segment import NativeSegment
+from leapp_policy.deploy.pt2_session import Pt2Session
 from leapp_policy.deploy.torch_operator import warp_runner
 from leapp_policy.errors import BundleError, ContractError, RuntimeLibraryError
 
@@ -145,6 +148,30 @@ def test_cpu_segment_on_cuda(call: tuple[str, Tensor]) -> None:
         warp_runner()([X.cuda()], *call)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_segment_on_a_stream_of_the_callers(tmp_path: Path) -> None:
+    """Work of the segment would run beside the caller's stream, or wait for the host."""
+
+    def step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        x = wp.from_torch(obs["x"])
+        out = wp.empty_like(x)
+        wp.launch(kernels.scale, dim=x.shape, inputs=[x, 2.0], outputs=[out], device=x.device)
+        return {"y": wp.to_torch(out) + 1.0}
+
+    example = {"x": torch.ones(2, 3, device="cuda:0")}
+    builders.export_step(step, example, tmp_path / "p", backend="pt2", device="cuda:0")
+    session = Pt2Session(tmp_path / "p" / "p.pt2", device="cuda:0")
+    stream = torch.cuda.Stream()
+    x = torch.randn(2, 3, device="cuda:0")
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        results = [session.run_tensors([x * factor])[0] for factor in range(1, 20)]
+    stream.synchronize()
+    for factor, result in enumerate(results, start=1):
+        torch.testing.assert_close(result, 2.0 * factor * x + 1.0)
+
+
 # The library for C++ programs.
 
 TWICE = """
@@ -252,9 +279,7 @@ def test_a_program_in_cpp_runs_a_compiled_package(library: Path, tmp_path: Path)
     command += [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     command += [f"-L{home / 'lib'}", "-Wl,--no-as-needed", str(library), "-ltorch", "-ltorch_cpu", "-lc10"]
     subprocess.run([*command, f"-Wl,-rpath,{home / 'lib'}:{library.parent}"], check=True, capture_output=True)
-    import warp
-
-    environment = os.environ | {"LEAPP_POLICY_WARP_LIBRARY_DIR": str(Path(warp.__file__).parent / "bin")}
+    environment = os.environ | {"LEAPP_POLICY_WARP_LIBRARY_DIR": str(Path(wp.__file__).parent / "bin")}
     arguments = [str(program), str(tmp_path / "p" / "p.pt2"), "2,3", "0.5"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
