@@ -24,6 +24,7 @@ from leapp_policy.artifact.registry import make_backend
 from leapp_policy.config import (
     BackendCfg,
     BenchScriptCfg,
+    DeviceCfg,
     ExportCfg,
     OnnxCfg,
     ParityScriptCfg,
@@ -105,7 +106,7 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         {name: torch.from_numpy(value) for name, value in example.items()},
         name=cfg.name,
         out_dir=cfg.out_dir,
-        backend=_configured_backend(cfg.backend),
+        backend=_configured_backend(cfg.backend, cfg.device),
         layout=cfg.layout.name,
         segments=cfg.segments.mode,
         device=cfg.device.name,
@@ -115,12 +116,13 @@ def export_policy(cfg: ExportCfg) -> Artifact:
     )
 
 
-def _configured_backend(cfg: BackendCfg) -> Backend:
+def _configured_backend(cfg: BackendCfg, device: DeviceCfg) -> Backend:
     match cfg:
         case OnnxCfg():
             return BackendOnnx(runtime=cfg.runtime, opset=cfg.opset)
         case Pt2Cfg():
-            return BackendPt2(compile=cfg.compile)
+            march = {"march": device.march} if device.march else {}
+            return BackendPt2(compile=cfg.compile, **march)
     return make_backend(cfg.name)
 
 

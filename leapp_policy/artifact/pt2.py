@@ -21,8 +21,6 @@ from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import NodeSpec, PolicySpec, TensorSpec
 
-_DEFAULT_MARCH = "x86-64-v3"
-
 
 @dataclass(frozen=True)
 class BackendPt2:
@@ -30,9 +28,11 @@ class BackendPt2:
 
     Attributes:
         compile: Write an AOTInductor package: machine code in the place of the exported program.
+        march: Instruction set level of that code in a model without segments; with segments it is theirs.
     """
 
     compile: bool = False
+    march: str = "x86-64-v3"
     name: str = "pt2"
 
     def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
@@ -65,6 +65,9 @@ class BackendPt2:
         """
         return self._write(merged, names, graphs, folder)
 
+    def _level(self, spec: NodeSpec) -> str:
+        return next((each.target.march for each in spec.segments if each.target.march), self.march)
+
     def _write(self, spec: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path) -> ModelFile:
         path = folder / f"{spec.name}.pt2"
         try:
@@ -73,7 +76,7 @@ class BackendPt2:
                 description = _description(spec, linked.inputs)
                 if self.compile:
                     about = {DESCRIPTION_NAME: description}
-                    compile_package(linked.program, linked.examples, path, march=_march(spec), metadata=about)
+                    compile_package(linked.program, linked.examples, path, march=self._level(spec), metadata=about)
                 else:
                     torch.export.save(linked.program, path, extra_files={DESCRIPTION_NAME: description})
         except ExportError:
@@ -83,13 +86,8 @@ class BackendPt2:
             raise ExportError(f"Node '{spec.name}' could not be {verb}: {_first_line(error)}") from error
         details: dict[str, Any] = {"torch_version": str(torch.__version__), "compiled": self.compile}
         if self.compile:
-            details["cpu_march"] = _march(spec)
+            details["cpu_march"] = self._level(spec)
         return ModelFile(spec.name, path.name, self.name, linked.inputs, details)
-
-
-def _march(spec: NodeSpec) -> str:
-    """The CPU level that the segments are built for: one level for the whole model."""
-    return next((each.target.march for each in spec.segments if each.target.march), _DEFAULT_MARCH)
 
 
 def _description(spec: NodeSpec, inputs: Sequence[str]) -> str:

@@ -50,7 +50,11 @@ def open_segment(runtime_metadata: str, bundle: Tensor, device: torch.device) ->
         RuntimeLibraryError: The native library or Warp's libraries are missing.
         BundleError: Bundle and metadata do not fit each other or this machine.
     """
-    _define().open(runtime_metadata, bundle, device)
+    runner = _define()
+    if device.type in runner.devices:
+        runner.open(runtime_metadata, bundle, device)
+    else:
+        _OpenSegment.open(bundle, runtime_metadata, device)  # the other kernel opens one of its own
 
 
 def output_layout(runtime_metadata: str) -> list[tuple[list[int], str]]:
@@ -129,9 +133,13 @@ class _WarpRunner:
     """The kernel. Opens a segment once for each bundle tensor, metadata and device, as long as the tensor lives.
 
     Two models do not share an open segment even if their bundles are equal: each owns the memory it runs in.
+
+    Attributes:
+        devices: Types of the devices whose tensors torch brings here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: set[str]) -> None:
+        self.devices = devices
         self._opened: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._lock = threading.Lock()
 
@@ -171,10 +179,10 @@ def _define() -> _WarpRunner:
     if not hasattr(torch.ops.leapp, "warp_runner"):
         torch.library.define(_NAME, _SCHEMA)
         torch.library.register_fake(_NAME, _fake)
-    runner = _WarpRunner()
-    for key in _KEYS:
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key):
-            torch.library.impl(_NAME, key, runner)
+    keys = [key for key in _KEYS if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key)]
+    runner = _WarpRunner({key.lower() for key in keys})
+    for key in keys:
+        torch.library.impl(_NAME, key, runner)
     return runner
 
 
