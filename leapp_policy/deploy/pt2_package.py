@@ -42,11 +42,13 @@ class Pt2Package:
         compiled: Whether it is machine code by AOTInductor instead of a graph.
         samples: What ``torch.load(weights_only=True)`` must accept before the package is opened.
         description: What this exporter wrote of inputs and outputs; None in a package by others.
+        instruction_set: What machine code needs of the CPU, in torch's words; empty for a graph.
     """
 
     compiled: bool
     samples: bytes
     description: dict[str, Any] | None
+    instruction_set: str = ""
 
 
 def check_package(path: Path) -> Pt2Package:
@@ -91,12 +93,23 @@ def _check(model: str, archive: zipfile.ZipFile) -> Pt2Package:
         if not allowed.fullmatch(member):
             raise _refused(model, f"member '{member}'")
     if compiled:
-        return Pt2Package(True, b"", None)
+        return _compiled_package(model, archive)
     for config in _CONFIGS:
         _check_payloads(model, json.loads(archive.read(root + config)))
     _check_program(model, json.loads(archive.read(root + _MODEL)))
     description = json.loads(archive.read(root + _DESCRIPTION)) if _DESCRIPTION in members else None
     return Pt2Package(False, archive.read(root + _SAMPLES), description)
+
+
+def _compiled_package(model: str, archive: zipfile.ZipFile) -> Pt2Package:
+    (name,) = [each for each in archive.namelist() if each.endswith(".wrapper_metadata.json")]
+    said = json.loads(archive.read(name))
+    if DESCRIPTION_NAME not in said:
+        raise ArtifactError(
+            f"Model '{model}' is an AOTInductor package without a description of its inputs and outputs; export it "
+            "with backend=pt2"
+        )
+    return Pt2Package(True, b"", json.loads(said[DESCRIPTION_NAME]), str(said["AOTI_CPU_ISA"]))
 
 
 def _check_payloads(model: str, config: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from torch.export.passes import move_to_device_pass
 from torch.fx.graph import CodeGen
 
 from leapp_policy.deploy.model_session import Port
-from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME, Pt2Package, check_package
+from leapp_policy.deploy.pt2_package import Pt2Package, check_package
 from leapp_policy.deploy.torch_operator import open_segment, warp_runner
 from leapp_policy.errors import ArtifactError, LeappPolicyError
 
@@ -65,7 +64,11 @@ class Pt2Session:
         package = check_package(model)
         names = tuple(input_names), tuple(output_names)
         try:
-            opened = _open_compiled(model) if package.compiled else _open_program(model, package, self.device, *names)
+            opened = (
+                _open_compiled(model, package)
+                if package.compiled
+                else _open_program(model, package, self.device, *names)
+            )
         except LeappPolicyError:
             raise
         except Exception as error:
@@ -155,37 +158,28 @@ def _attribute(module: torch.nn.Module, path: str) -> Tensor:
     return getattr(module.get_submodule(owner), name)
 
 
-def _open_compiled(model: Path) -> _Opened:
-    with _quiet():
-        loaded = cast(Any, torch._inductor.aoti_load_package(str(model), run_single_threaded=True))
-    metadata = loaded.get_metadata()
-    _check_cpu(model, metadata)
-    described = _description(model, metadata)
+def _open_compiled(model: Path, package: Pt2Package) -> _Opened:
+    _check_cpu(model, package.instruction_set)
+    described = package.description
+    assert described is not None
     inputs, outputs = (
         tuple(Port(str(each["name"]), str(each["dtype"]), tuple(each["shape"])) for each in described[side])
         for side in ("inputs", "outputs")
     )
+    with _quiet():
+        loaded = cast(Any, torch._inductor.aoti_load_package(str(model), run_single_threaded=True))
     return (lambda *given: loaded.loader.boxed_run(list(given))), inputs, outputs
 
 
-def _check_cpu(model: Path, metadata: Mapping[str, str]) -> None:
+def _check_cpu(model: Path, built: str) -> None:
     """Compiled code uses what its instruction set has; torch only logs that this machine has less."""
-    built, here = metadata.get("AOTI_CPU_ISA", ""), torch.backends.cpu.get_cpu_capability()
+    here = torch.backends.cpu.get_cpu_capability()
     for isa in ("AVX512", "AVX2"):
         if built.startswith(isa) and not here.startswith(("AVX512", isa)):
             raise ArtifactError(
                 f"Model '{model.name}' was compiled for '{built}' but torch finds '{here}' on this machine; export it "
                 "for an older portable target or with compile=false"
             )
-
-
-def _description(model: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    if DESCRIPTION_NAME not in metadata:
-        raise ArtifactError(
-            f"Model '{model.name}' is an AOTInductor package without a description of its inputs and outputs; export "
-            "it with backend=pt2"
-        )
-    return json.loads(metadata[DESCRIPTION_NAME])
 
 
 def _ports(model: Path, what: str, names: Sequence[str], values: Sequence[Tensor]) -> tuple[Port, ...]:

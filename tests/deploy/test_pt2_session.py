@@ -319,6 +319,31 @@ def test_two_members_of_one_name(copied: Path) -> None:
         load(copied)
 
 
+def compiled_package(path: Path, **metadata: str) -> Path:
+    """An AOTInductor package that holds no code."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("p/archive_format", b"pt2")
+        archive.writestr("p/data/aotinductor/model/m.wrapper.so", b"no code")
+        archive.writestr("p/data/aotinductor/model/m.wrapper_metadata.json", json.dumps(metadata))
+    return path
+
+
+@pytest.mark.parametrize(("built", "here"), [("AVX512", "AVX2"), ("AVX2", "DEFAULT")])
+def test_compiled_for_a_newer_cpu(built: str, here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The robot's program would end with an illegal instruction."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
+    description = json.dumps({"inputs": [], "outputs": []})
+    model = compiled_package(tmp_path / "p.pt2", **{"AOTI_CPU_ISA": built, "leapp_policy.json": description})
+    with pytest.raises(ArtifactError, match=f"was compiled for '{built}' but torch finds '{here}' on this machine"):
+        Pt2Session(model)
+
+
+def test_compiled_by_others(tmp_path: Path) -> None:
+    """A package says nothing of its shapes, so that the contract could not be held against it."""
+    with pytest.raises(ArtifactError, match="without a description of its inputs and outputs"):
+        Pt2Session(compiled_package(tmp_path / "p.pt2", AOTI_CPU_ISA="AVX2"))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_torch_work_on_cuda(tmp_path: Path) -> None:
