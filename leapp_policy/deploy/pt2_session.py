@@ -19,7 +19,7 @@ from torch.fx.graph import CodeGen
 
 from leapp_policy.deploy.model_session import Port
 from leapp_policy.deploy.pt2_package import Pt2Package, check_package
-from leapp_policy.deploy.torch_operator import open_segment, warp_runner
+from leapp_policy.deploy.torch_operator import open_segment, use_native_kernels, warp_runner
 from leapp_policy.errors import ArtifactError, LeappPolicyError
 
 _Forward = Callable[..., Sequence[Tensor]]
@@ -58,6 +58,7 @@ class Pt2Session:
             RuntimeLibraryError: It has Warp segments, and the native library was not found.
             BundleError: A segment does not fit this machine.
         """
+        use_native_kernels()
         warp_runner()
         self.device = _indexed(torch.device(device))
         self._threads = threads

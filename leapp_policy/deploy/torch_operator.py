@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from leapp_policy.deploy.library import TORCH_LIBRARY_VARIABLE, torch_library
 from leapp_policy.deploy.native_segment import NativeSegment
-from leapp_policy.errors import ContractError
+from leapp_policy.errors import ContractError, RuntimeLibraryError
 
 _NAME = "leapp::warp_runner"
 _SCHEMA = "(Tensor[] inputs, str runtime_metadata, Tensor bundle) -> Tensor[]"
@@ -36,6 +38,31 @@ def warp_runner() -> torch._ops.OpOverload:
     """
     _define()
     return torch.ops.leapp.warp_runner.default
+
+
+def use_native_kernels() -> None:
+    """Load ``libleapp_policy_torch.so`` where it has been built: a segment then costs no Python.
+
+    In a process that has run the operator already, e.g. to export, its kernels stay.
+
+    Raises:
+        RuntimeLibraryError: The library is there but cannot be loaded, or a variable names one that is not there.
+    """
+    if _has_kernel("CPU"):
+        return
+    try:
+        path = torch_library()
+    except RuntimeLibraryError:
+        if os.environ.get(TORCH_LIBRARY_VARIABLE):
+            raise
+        return  # it is built on request alone
+    try:
+        torch.ops.load_library(str(path))
+    except (OSError, RuntimeError) as error:
+        raise RuntimeLibraryError(
+            f"leapp-policy's torch operator '{path}' could not be loaded by torch {torch.__version__} ({error}); run "
+            "`leapp-policy-build-runtime --torch` to build it for this torch"
+        ) from error
 
 
 def open_segment(runtime_metadata: str, bundle: Tensor, device: torch.device) -> None:
@@ -179,11 +206,16 @@ def _define() -> _WarpRunner:
     if not hasattr(torch.ops.leapp, "warp_runner"):
         torch.library.define(_NAME, _SCHEMA)
         torch.library.register_fake(_NAME, _fake)
-    keys = [key for key in _KEYS if not torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key)]
+    keys = [key for key in _KEYS if not _has_kernel(key)]
     runner = _WarpRunner({key.lower() for key in keys})
     for key in keys:
         torch.library.impl(_NAME, key, runner)
     return runner
+
+
+def _has_kernel(key: str) -> bool:
+    defined = hasattr(torch.ops.leapp, "warp_runner")
+    return defined and torch._C._dispatch_has_kernel_for_dispatch_key(_NAME, key)
 
 
 def _typed(spec: dict[str, Any]) -> tuple[tuple[int, ...], torch.dtype]:

@@ -258,6 +258,40 @@ def test_the_library_without_python(folder: Path, library: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+LOADED = """
+import os, sys
+from leapp_policy.deploy.policy_runner import load
+from leapp_policy.errors import RuntimeLibraryError
+import numpy as np
+os.environ["LEAPP_POLICY_TORCH_LIBRARY"] = sys.argv[2]
+try:
+    runner = load(sys.argv[1])
+except RuntimeLibraryError as error:
+    sys.exit(str(error))
+assert sys.argv[2] in open("/proc/self/maps").read()
+x = np.arange(6, dtype=np.float32).reshape(2, 3)
+np.testing.assert_array_equal(runner.step({"joint_pos": x})["y"], 2 * x)
+"""
+
+
+@pytest.mark.slow
+def test_a_runner_takes_the_library(folder: Path, library: Path) -> None:
+    """Each segment would go through Python although the library is there."""
+    done = run_python(LOADED, str(folder), str(library))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_runner_refuses_a_bad_library(folder: Path, tmp_path: Path) -> None:
+    """A library for another torch would be passed over without a word, or end in the loader's exception."""
+    broken = tmp_path / "t.so"
+    done = run_python(LOADED, str(folder), str(broken))
+    assert f"runtime was not found at '{broken}', the value of LEAPP_POLICY_TORCH_LIBRARY" in done.stderr
+    broken.write_bytes(b"no library")
+    done = run_python(LOADED, str(folder), str(broken))
+    assert f"torch operator '{broken}' could not be loaded by torch" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_the_library_names_no_path(library: Path) -> None:
     """The library would tell where it was built."""
