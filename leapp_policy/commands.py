@@ -43,6 +43,7 @@ from leapp_policy.rollout.report import write_html
 from leapp_policy.rollout.report import write_json as write_parity_json
 from leapp_policy.rollout.result import ParityResult, ParitySubject
 from leapp_policy.rollout.runner import RolloutCfg
+from leapp_policy.trace.cuda_target import CudaOptions
 
 if TYPE_CHECKING:
     import gymnasium
@@ -54,13 +55,15 @@ _OVERHEAD_RUNTIMES = {"onnx": "ONNX Runtime", "pt2": "torch, not compiled"}
 class EagerPolicy:
     """The original policy behind the interface of the exported one."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, device: str = "cpu") -> None:
         """Wrap a policy.
 
         Args:
             policy: Has ``step(dict of tensors) -> dict of tensors``, and ``reset(rows)`` if it keeps state.
+            device: Device of its tensors.
         """
         self._policy = policy
+        self._device = device
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one control step.
@@ -69,8 +72,8 @@ class EagerPolicy:
             obs: Raw signals by name, batch first.
         """
         with torch.no_grad():
-            outputs = self._policy.step({name: torch.from_numpy(value) for name, value in obs.items()})
-        return {name: tensor.numpy().copy() for name, tensor in outputs.items()}
+            outputs = self._policy.step({name: torch.from_numpy(value).to(self._device) for name, value in obs.items()})
+        return {name: tensor.numpy(force=True).copy() for name, tensor in outputs.items()}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Begin new episodes.
@@ -97,13 +100,12 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         ConfigError: A factory or a task does not exist.
         LeappPolicyError: As ``leapp_policy.export``.
     """
-    if cfg.device.name != "cpu":
-        raise ConfigError(f"Device must be one of ['cpu'], got '{cfg.device.name}'; CUDA is not built yet")
+    _check_device(cfg.device.name)
     policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
     example = example_observation(cfg.task, cfg.num_envs)
     return pipeline.export(
         policy.step,
-        {name: torch.from_numpy(value) for name, value in example.items()},
+        {name: torch.from_numpy(value).to(cfg.device.name) for name, value in example.items()},
         name=cfg.name,
         out_dir=cfg.out_dir,
         backend=_configured_backend(cfg.backend, cfg.device),
@@ -111,6 +113,14 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         segments=cfg.segments.mode,
         device=cfg.device.name,
         march=cfg.device.march or None,
+        cuda=CudaOptions(
+            archs=tuple(cfg.device.archs),
+            ptx_arch=cfg.device.ptx_arch,
+            capture_mode=cfg.device.capture_mode,
+            force_module_load=cfg.device.force_module_load,
+            stream=cfg.device.stream,
+            external=cfg.device.external,
+        ),
         rate_hz=cfg.task.rate_hz,
         info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
     )
@@ -124,6 +134,12 @@ def _configured_backend(cfg: BackendCfg, device: DeviceCfg) -> Backend:
             march = {"march": device.march} if device.march else {}
             return BackendPt2(compile=cfg.compile, **march)
     return make_backend(cfg.name)
+
+
+def _check_device(name: str) -> None:
+    known = [each.alias for each in wp.get_devices()]
+    if name not in known:
+        raise ConfigError(f"Device must be one of {known}, got '{name}'; this machine has no other")
 
 
 def make_policy(cfg: PolicyCfg, num_envs: int, device: str) -> Any:
@@ -208,7 +224,8 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization)
     num_envs = batch_size(runner)
-    reference = EagerPolicy(make_policy(cfg.policy, num_envs, runner.manifest.device))
+    device = runner.manifest.device
+    reference = EagerPolicy(make_policy(cfg.policy, num_envs, device), device)
     task = replace(cfg.task, env_kwargs={**cfg.task.env_kwargs, "max_episode_steps": cfg.parity.steps})
     rollout = RolloutCfg(
         seeds=tuple(range(cfg.parity.episodes or cfg.parity.seeds)),
@@ -309,17 +326,20 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
 def _measure_variants(
     cfg: BenchScriptCfg, folder: Path, runner: PolicyRunner, obs: dict[str, np.ndarray]
 ) -> dict[str, LatencyStats]:
-    policy = make_policy(cfg.policy, batch_size(runner), runner.manifest.device)
-    tensors = {name: torch.from_numpy(value) for name, value in obs.items()}
+    device = runner.manifest.device
+    policy = make_policy(cfg.policy, batch_size(runner), device)
+    tensors = {name: torch.from_numpy(value).to(device) for name, value in obs.items()}
 
     def eager() -> None:
         with torch.no_grad():
             policy.step(tensors)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
 
     variants: dict[str, Callable[[], object]] = {"eager": eager}
     backend = _backend(runner)
     if len(runner.manifest.models) == 1:
-        variants[backend] = _unchecked(folder, runner.manifest.models[0], obs)
+        variants[backend] = _unchecked(folder, runner.manifest.models[0], obs, device)
         variants[f"{backend}, checked by PolicyRunner"] = lambda: runner.step(obs)
     else:
         variants[backend] = lambda: runner.step(obs)
@@ -329,17 +349,23 @@ def _measure_variants(
     return measure_interleaved(variants, rounds=_ROUNDS, iterations_per_round=each, seed=cfg.seed)
 
 
-def _unchecked(folder: Path, entry: ModelEntry, obs: dict[str, np.ndarray]) -> Callable[[], object]:
+def _unchecked(folder: Path, entry: ModelEntry, obs: dict[str, np.ndarray], device: str) -> Callable[[], object]:
     """The model alone, in its runtime's own call."""
     if entry.backend == "onnx":
-        session = open_onnx_session(folder / entry.path)
+        session = open_onnx_session(folder / entry.path, device=device)
         names = [each.name for each in session.get_outputs()]
         return lambda: session.run(names, obs)
     from leapp_policy.deploy.pt2_session import Pt2Session
 
-    model = Pt2Session(folder / entry.path)
-    tensors = [torch.from_numpy(obs[port.name]) for port in model.inputs]
-    return lambda: model.run_tensors(tensors)
+    model = Pt2Session(folder / entry.path, device=device)
+    tensors = [torch.from_numpy(obs[port.name]).to(device) for port in model.inputs]
+
+    def run() -> None:
+        model.run_tensors(tensors)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+
+    return run
 
 
 def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced: LatencyStats, rate: float) -> str:

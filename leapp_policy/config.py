@@ -117,12 +117,24 @@ class DeviceCfg:
     """The device that is traced and exported for.
 
     Attributes:
-        name: Device.
+        name: Device: ``cpu`` or ``cuda:<index>``.
         march: Instruction set level of exported CPU kernels; empty for the default of the architecture.
+        archs: Compute capabilities that get machine code beside that of the tracing GPU, e.g. ``[80, 89]``.
+        ptx_arch: Oldest compute capability that must load the artifact, through PTX; 0 for no PTX.
+        capture_mode: ``relaxed``, ``thread_local`` or ``global``.
+        force_module_load: Whether Warp loads all kernels of the process before each capture.
+        stream: ``private``, or ``torch`` for torch's current stream.
+        external: Whether the caller has begun the capture: refused, with the reason.
     """
 
     name: str = "cpu"
     march: str = ""
+    archs: list[int] = field(default_factory=list)
+    ptx_arch: int = 75
+    capture_mode: str = "relaxed"
+    force_module_load: bool = False
+    stream: str = "private"
+    external: bool = False
 
 
 @dataclass

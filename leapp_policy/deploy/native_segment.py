@@ -53,7 +53,7 @@ class NativeSegment:
         Args:
             bundle: WRPB archive; not needed afterwards.
             runtime_metadata: The JSON text that belongs to it.
-            device: Device to run on; this build knows ``cpu``.
+            device: Device to run on: ``cpu``, ``cuda`` or ``cuda:<index>``.
 
         Raises:
             RuntimeLibraryError: The native library or Warp's libraries are missing or cannot be loaded.
@@ -99,10 +99,11 @@ class NativeSegment:
         """Run the segment once between buffers of the caller.
 
         Args:
-            input_ptrs: Addresses of dense memory on the segment's device in metadata order, e.g.
+            input_ptrs: Addresses of dense memory of the segment's device in metadata order, e.g.
                 ``tensor.data_ptr()``, each of the recorded number of bytes [B].
             output_ptrs: Addresses to write, likewise.
-            stream: Handle of the CUDA stream to enqueue on; None on the CPU.
+            stream: Handle of the CUDA stream that takes the work, e.g. ``torch.cuda.Stream.cuda_stream``; None on
+                the CPU. On CUDA the call returns at once, and the memory must live until the work is done.
 
         Raises:
             ContractError: The number of addresses is wrong, or one is null.

@@ -37,16 +37,20 @@ class PolicyRunner:
 
     output_keys: dict[str, str]
 
-    def __init__(self, folder: str | Path, *, threads: int = 1, optimization: str = "all") -> None:
+    def __init__(
+        self, folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all"
+    ) -> None:
         """Check and open an artifact.
 
         Args:
             folder: The artifact.
+            device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
             threads: Threads of the runtime within an operator.
             optimization: Of ONNX models: ``disabled``, ``basic``, ``extended`` or ``all``.
 
         Raises:
             ArtifactError: It is incomplete, damaged, or does not fit this machine.
+            ConfigError: This machine cannot run on the device.
             RuntimeLibraryError: The native library was not found.
         """
         folder = Path(folder)
@@ -54,7 +58,12 @@ class PolicyRunner:
         if not self.manifest.models:
             raise ArtifactError(f"Artifact '{folder}' has no model; export the policy again")
         self._models = [
-            _Model(entry, _open_session(_checked_model(folder, entry), entry, self.manifest, threads, optimization))
+            _Model(
+                entry,
+                _open_session(
+                    _checked_model(folder, entry), entry, device or self.manifest.device, threads, optimization
+                ),
+            )
             for entry in self.manifest.models
         ]
         self.runtime = ", ".join(dict.fromkeys(model.session.runtime for model in self._models))
@@ -174,11 +183,12 @@ class PolicyRunner:
         return found
 
 
-def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> PolicyRunner:
+def load(folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all") -> PolicyRunner:
     """Open an artifact to run it.
 
     Args:
         folder: The artifact.
+        device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
         threads: Threads of the runtime within an operator.
         optimization: Of ONNX models: ``disabled``, ``basic``, ``extended`` or ``all``.
 
@@ -189,7 +199,7 @@ def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> 
         ArtifactError: It is incomplete, damaged, or does not fit this machine.
         RuntimeLibraryError: The native library was not found.
     """
-    return PolicyRunner(folder, threads=threads, optimization=optimization)
+    return PolicyRunner(folder, device=device, threads=threads, optimization=optimization)
 
 
 class _Model:
@@ -210,12 +220,12 @@ class _Model:
             raise ArtifactError(f"Model '{self.entry.path}' failed in {self.session.runtime}: {error}") from error
 
 
-def _open_session(path: Path, entry: ModelEntry, manifest: Manifest, threads: int, optimization: str) -> ModelSession:
+def _open_session(path: Path, entry: ModelEntry, device: str, threads: int, optimization: str) -> ModelSession:
     """Open a model; just here the package that runs it is imported."""
     if entry.backend == "onnx":
         from leapp_policy.deploy.onnx_session import OnnxSession
 
-        return OnnxSession(path, threads=threads, optimization=optimization)
+        return OnnxSession(path, device=device, threads=threads, optimization=optimization)
     try:
         from leapp_policy.deploy.pt2_session import Pt2Session
     except ModuleNotFoundError as error:
@@ -229,7 +239,7 @@ def _open_session(path: Path, entry: ModelEntry, manifest: Manifest, threads: in
         path,
         input_names=[each.name for each in entry.inputs],
         output_names=[each.name for each in entry.outputs],
-        device=manifest.device,
+        device=device,
         threads=threads,
     )
 

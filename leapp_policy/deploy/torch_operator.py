@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -91,6 +92,18 @@ def output_layout(runtime_metadata: str) -> list[tuple[list[int], str]]:
         runtime_metadata: The JSON text.
     """
     return [(list(each["shape"]), str(each["dtype"])) for each in json.loads(runtime_metadata)["outputs"]]
+
+
+def bundle_tensor(blob: bytes) -> Tensor:
+    """Return a bundle as the constant that the operator takes.
+
+    Args:
+        blob: The WRPB bytes.
+
+    Returns:
+        uint8 tensor, shape ``[len(blob)]``.
+    """
+    return torch.from_numpy(np.frombuffer(blob, dtype=np.uint8).copy())
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ class WarpListener(Protocol):
         """Whether the calling thread is the traced one."""
         ...
 
+    def redirects_streams(self) -> bool:
+        """Whether a stream that the user names must give way to that of an open capture."""
+        ...
+
 
 _CALLS = {
     # Public function or method -> names of the parameters that it writes.
@@ -177,7 +181,7 @@ class WarpHooks:
         if original is None:
             return
         inherited = name not in vars(owner)
-        hook = make(public_name(owner, name), original)
+        hook = make(public_name(owner, name), _without_stream(original, self._listener))
         setattr(owner, name, functools.wraps(original)(hook))
         self._saved.append((owner, name, original, inherited))
 
@@ -289,6 +293,27 @@ class WarpHooks:
             return listener.on_tensor_read(label, tensor, run) if listener.is_listening() else run()
 
         return read
+
+
+def _without_stream(original: Callable, listener: WarpListener) -> Callable:
+    """Let a call that names a stream go to the capture's stream while one is open; the device stays."""
+    if not inspect.isfunction(original):
+        return original
+    signature = inspect.signature(original)
+    if "stream" not in signature.parameters:
+        return original
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not listener.redirects_streams():
+            return original(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        stream = bound.arguments.pop("stream", None)
+        if stream is not None and "device" in signature.parameters:
+            bound.arguments["device"] = stream.device
+        return original(*bound.args, **bound.kwargs)
+
+    return call
 
 
 def _as_arrays(kernel: Any, inputs: Sequence, outputs: Sequence) -> tuple[list[Any], list[Any]]:

@@ -6,15 +6,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import FrozenValueError, LeappPolicyError, TraceError
 from leapp_policy.specs import SegmentsMode
-from leapp_policy.trace.cpu_target import CpuTarget
 from leapp_policy.trace.hooks import HookedCall, result_uses
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass
@@ -28,7 +28,8 @@ from leapp_policy.trace.warp_arrays import (
     arrays_in,
     base_extent,
     overload_of,
-    set_cpu_flags,
+    reaches_through_memory,
+    set_module_options,
     zero_memory,
 )
 
@@ -49,30 +50,44 @@ class WarpWatch:
     Args:
         nodes: The nodes of the trace.
         torch_watch: Judges reads of torch tensors.
-        target: What CPU kernels are built for.
+        device: Warp device that is traced.
+        module_options: What Warp modules are built with, for the stated target.
         segments: How segments are found.
     """
 
-    def __init__(self, nodes: NodeSet, torch_watch: TorchWatch, target: CpuTarget, segments: SegmentsMode) -> None:
+    def __init__(
+        self,
+        nodes: NodeSet,
+        torch_watch: TorchWatch,
+        device: str,
+        module_options: Mapping[str, Any],
+        segments: SegmentsMode,
+    ) -> None:
         self._nodes = nodes
         self._torch_watch = torch_watch
-        self._target = target
+        self._device: Any = wp.get_device(device)
+        self._module_options = module_options
         self._segments = segments
         self._write_sets = WriteSets()
         self._objects = ObjectIds()
-        self._module_flags: dict[int, tuple[Any, str | None]] = {}
+        self._options_before: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._outer = ""
         self._thread = threading.get_ident()
 
     def restore(self) -> None:
-        """Give Warp's modules their own compiler flags back."""
-        for module, flags in self._module_flags.values():
-            set_cpu_flags(module, flags)
-        self._module_flags.clear()
+        """Give Warp's modules their own options back."""
+        for module, options in self._options_before.values():
+            set_module_options(module, options)
+        self._options_before.clear()
 
     def is_listening(self) -> bool:
         """Whether the calling thread is the traced one and a node is open."""
         return bool(self._nodes.open) and threading.get_ident() == self._thread
+
+    def redirects_streams(self) -> bool:
+        """Whether a stream that the user names must give way to that of an open capture."""
+        current = self._nodes.with_segment
+        return current is not None and current.is_capturing and self._device.is_cuda
 
     def on_warp_call(self, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a Warp call; let it join or open a segment when it touches a traced value."""
@@ -81,7 +96,7 @@ class WarpWatch:
         with self._nodes.serving():
             owner = self._owner(call)
             if owner is None:
-                return _defined(call, run())
+                return self._defined(call, run())
             if owner.segment is None:
                 self._refuse_undeclared(owner, call)
                 for array in arrays_in(list(call.arguments)):
@@ -150,11 +165,38 @@ class WarpWatch:
 
     def _run_and_note(self, owner: NodePass, segment: Segment, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a call of a segment and note the memory that it touches."""
+        self._refuse_other_devices(segment, call)
         self._build_portably(call)
         meshes = self._meshes(owner, segment, call)
-        result = _defined(call, run())
+        with owner.capture_current():
+            result = run()
+        result = self._defined(call, result)
+        if call.kernel is not None and call.kernel.module not in segment.modules:
+            segment.modules.append(call.kernel.module)
+        segment.is_direct = segment.is_direct and not reaches_through_memory(call.kernel, call.arguments)
         _refuse_second_overload(segment, call)
         segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
+        return result
+
+    def _refuse_other_devices(self, segment: Segment, call: HookedCall) -> None:
+        for array in arrays_in([*call.arguments, *call.written]):
+            if array.device != self._device or array.pinned:
+                raise TraceError(
+                    f"{call.name} at {user_location()} in segment '{segment.label}' uses an array on "
+                    f"{'pinned host memory' if array.pinned else array.device}, and the trace is of device "
+                    f"'{self._device}': a capture has one device; make the array on '{self._device}', or trace that "
+                    "part as a node of its own"
+                )
+
+    def _defined(self, call: HookedCall, result: Any) -> Any:
+        """Zero memory that a call left undefined, so that two exports of one policy are the same.
+
+        It goes around Warp, which would record it in an open capture. On CUDA the archive carries nothing of
+        such memory, which has no address before the graph runs.
+        """
+        if call.name in _UNDEFINED and not self._device.is_cuda:
+            for use in result_uses(result):
+                zero_memory(use.array)
         return result
 
     def _uses(self, call: HookedCall) -> list[ArrayUse]:
@@ -171,7 +213,8 @@ class WarpWatch:
             return []
         if call.kernel is None:
             return []
-        found = self._objects.check_launch(call.kernel, call.kernel_arguments, str(user_location()))
+        readable = not (owner.is_capturing and self._device.is_cuda)
+        found = self._objects.check_launch(call.kernel, call.kernel_arguments, str(user_location()), readable)
         for mesh in found:
             if owner.owns(*base_extent(mesh.points)) and int(mesh.id) not in segment.refitted:
                 raise TraceError(
@@ -183,10 +226,10 @@ class WarpWatch:
 
     def _build_portably(self, call: HookedCall) -> None:
         """Build the kernel's module for the stated target instead of for this host."""
-        if call.kernel is None or id(call.kernel.module) in self._module_flags:
+        if call.kernel is None or id(call.kernel.module) in self._options_before:
             return
         module = call.kernel.module
-        self._module_flags[id(module)] = (module, set_cpu_flags(module, self._target.compiler_flags))
+        self._options_before[id(module)] = (module, set_module_options(module, self._module_options))
 
     def on_warp_boundary(self, name: str, arrays: list[Any], run: Callable[[], Any]) -> Any:
         """Close the open segment before its results are read; an explicit block stays open."""
@@ -255,17 +298,6 @@ def _refuse_second_overload(segment: Segment, call: HookedCall) -> None:
             "other argument types than before, and Warp's archive keeps one; call wp.synchronize() between the two, "
             'or make the kernel with module="unique"'
         )
-
-
-def _defined(call: HookedCall, result: Any) -> Any:
-    """Zero memory that a call left undefined, so that two exports of one policy are the same.
-
-    It goes around Warp, which would record it in an open capture.
-    """
-    if call.name in _UNDEFINED:
-        for use in result_uses(result):
-            zero_memory(use.array)
-    return result
 
 
 def _born(call: HookedCall, result: Any) -> list[Any]:

@@ -91,10 +91,7 @@ lp_status lp_segment_run(lp_segment* segment, const lp_const_buffer* inputs, siz
                          const lp_buffer* outputs, size_t num_outputs, void* stream) {
   return Guard([&] {
     ExpectPointer(segment, "segment");
-    if (stream != nullptr) {
-      throw Error(LP_INVALID_ARGUMENT, "The argument 'stream' must be NULL on the CPU.");
-    }
-    segment->impl->Run(inputs, num_inputs, outputs, num_outputs);
+    segment->impl->Run(inputs, num_inputs, outputs, num_outputs, stream);
   });
 }
 

@@ -148,13 +148,14 @@ void ResolveClang(const Resolver& resolve, WarpFunctions* f) {
 
 }  // namespace
 
-// wp_init() is left out on purpose: in Warp 1.19 it does nothing but start the CUDA driver, which a
-// CPU segment does not need and which warns on a machine that has none.
+// wp_init() is left to EnableCuda(): in Warp 1.19 it does nothing but start the CUDA driver, which
+// a CPU segment does not need and which warns on a machine that has none.
 WarpLibrary::WarpLibrary() {
   const fs::path folder = FindFolder();
   const fs::path core = folder / kCoreName;
   const fs::path clang = folder / kClangName;
-  ResolveCore(Resolver(Open(core), core), &functions_);
+  core_ = Open(core);
+  ResolveCore(Resolver(core_, core), &functions_);
   ResolveClang(Resolver(Open(clang), clang), &functions_);
 
   folder_ = folder.string();
@@ -172,6 +173,36 @@ WarpLibrary::WarpLibrary() {
                                 "' refused the CPU block runtime of '" + core.string() +
                                 "'; reinstall warp-lang.");
   }
+}
+
+const WarpCudaFunctions& WarpLibrary::EnableCuda() const {
+  static const WarpCudaFunctions functions = [this] {
+    const Resolver resolve(core_, fs::path(folder_) / kCoreName);
+    WarpCudaFunctions f{};
+    int (*init)(const char* expected_version) = nullptr;
+    int (*is_cuda_enabled)() = nullptr;
+    int (*device_get_count)() = nullptr;
+    resolve("wp_init", &init);
+    resolve("wp_is_cuda_enabled", &is_cuda_enabled);
+    resolve("wp_cuda_device_get_count", &device_get_count);
+    resolve("wp_cuda_device_get_arch", &f.device_get_arch);
+    resolve("wp_cuda_device_get_primary_context", &f.device_get_primary_context);
+    resolve("wp_apic_get_cuda_graph", &f.apic_get_cuda_graph);
+    resolve("wp_apic_get_cuda_graph_exec", &f.apic_get_cuda_graph_exec);
+    resolve("wp_apic_launch", &f.apic_launch);
+    if (is_cuda_enabled() == 0) {
+      throw Error(LP_WRONG_DEVICE, "Warp " + version_ + " in '" + folder_ +
+                                       "' was built without CUDA; install a warp-lang wheel that "
+                                       "has it, or export the policy with device=cpu.");
+    }
+    if (init(nullptr) != 0 || device_get_count() == 0) {
+      throw Error(LP_WRONG_DEVICE, "Warp " + version_ + " in '" + folder_ +
+                                       "' finds no usable GPU, see its lines on stderr; update the "
+                                       "NVIDIA driver to one that it supports.");
+    }
+    return f;
+  }();
+  return functions;
 }
 
 const WarpLibrary& WarpLibrary::Get() {

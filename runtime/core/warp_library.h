@@ -50,6 +50,15 @@ struct WarpFunctions {
   uint64_t (*lookup)(const char* name, const char* function);
 };
 
+// What a GPU needs beside them.
+struct WarpCudaFunctions {
+  int (*device_get_arch)(int device);
+  void* (*device_get_primary_context)(int device);
+  void* (*apic_get_cuda_graph)(WarpGraph* graph);
+  void* (*apic_get_cuda_graph_exec)(WarpGraph* graph);
+  bool (*apic_launch)(WarpGraph* graph, void* stream);
+};
+
 // Warp's native libraries, opened once per process and never closed: they own threads' fibers and
 // JIT-compiled code that may be referred to until the process ends. When the process already has
 // them (Python's warp), those are used.
@@ -61,6 +70,12 @@ class WarpLibrary {
   static const WarpLibrary& Get();
 
   const WarpFunctions& functions() const { return functions_; }
+  // Lets Warp start CUDA, once; a CPU segment does without. The driver must have been opened before
+  // (cuda::Driver), so that a machine without one gets our sentence.
+  //
+  // Throws Error(LP_WRONG_DEVICE) when this Warp was built without CUDA or cannot use the GPU.
+  const WarpCudaFunctions& EnableCuda() const;
+
   const std::string& version() const { return version_; }  // "1.19.0"
   const std::string& folder() const { return folder_; }    // where both libraries lie
 
@@ -71,6 +86,7 @@ class WarpLibrary {
   WarpLibrary();
 
   WarpFunctions functions_{};
+  void* core_ = nullptr;  // handle of warp.so
   std::string version_;
   std::string folder_;
   mutable std::mutex load_mutex_;
