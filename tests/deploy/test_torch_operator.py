@@ -28,6 +28,9 @@ from leapp_policy.deploy.torch_operator import warp_runner
 from leapp_policy.errors import BundleError, ContractError, RuntimeLibraryError
 
 X = torch.arange(6.0).reshape(2, 3)
+# Here, while tests are collected: a session would take the library's kernels in this process. Those have processes
+# of their own below.
+warp_runner()
 
 
 @pytest.fixture(scope="module")
