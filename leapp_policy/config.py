@@ -52,7 +52,18 @@ class PolicyCfg:
 
 
 @dataclass
-class OnnxCfg:
+class BackendCfg:
+    """A backend.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str = MISSING
+
+
+@dataclass
+class OnnxCfg(BackendCfg):
     """The ONNX backend.
 
     Attributes:
@@ -64,6 +75,19 @@ class OnnxCfg:
     name: str = "onnx"
     runtime: str = "1.17"
     opset: int = 18
+
+
+@dataclass
+class Pt2Cfg(BackendCfg):
+    """The PT2 backend.
+
+    Attributes:
+        name: Name of the backend.
+        compile: Write AOTInductor's machine code instead of an exported program.
+    """
+
+    name: str = "pt2"
+    compile: bool = False
 
 
 @dataclass
@@ -124,7 +148,7 @@ class ParityRunCfg:
         episodes: Episodes of the closed loop, seeds ``0 … episodes-1``; 0 for as many as ``seeds``.
         rtol: Relative tolerance; unset for the default of the dtype.
         atol: Absolute tolerance; unset for the default of the dtype.
-        optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses.
+        optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses; PT2 models have none.
     """
 
     mode: ParityMode = ParityMode.BOTH
@@ -154,7 +178,7 @@ class ExportCfg:
 
     task: TaskCfg = field(default_factory=TaskCfg)
     policy: PolicyCfg = field(default_factory=PolicyCfg)
-    backend: OnnxCfg = field(default_factory=OnnxCfg)
+    backend: BackendCfg = field(default_factory=BackendCfg)
     layout: LayoutCfg = field(default_factory=LayoutCfg)
     segments: SegmentsCfg = field(default_factory=SegmentsCfg)
     device: DeviceCfg = field(default_factory=DeviceCfg)
@@ -210,6 +234,7 @@ def register_schemas() -> None:
     store.store(group="schema/task", name="gymnasium", node=TaskCfg)
     store.store(group="schema/policy", name="factory", node=PolicyCfg)
     store.store(group="schema/backend", name="onnx", node=OnnxCfg)
+    store.store(group="schema/backend", name="pt2", node=Pt2Cfg)
     store.store(group="schema/layout", name="layout", node=LayoutCfg)
     store.store(group="schema/segments", name="segments", node=SegmentsCfg)
     store.store(group="schema/device", name="device", node=DeviceCfg)

@@ -61,7 +61,7 @@ def export(
         example_inputs: Raw signals by name, batch first; shapes and dtypes become the contract.
         name: Name of the artifact, of its manifest and (layout ``single``) of its one node.
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
-        backend: ``onnx``, or a configured backend.
+        backend: ``onnx``, ``pt2``, or a configured backend.
         layout: ``single`` for one model, ``split`` for one per annotated node, ``merged`` for nodes linked into one.
         segments: ``auto``, or ``explicit`` for ``annotate.warp_op()`` blocks alone.
         device: Device of the traced code and of the example inputs: ``cpu`` or ``cuda:<index>``.
@@ -227,7 +227,7 @@ def compile_graph(
 
     Args:
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
-        backend: ``onnx``, or a configured backend.
+        backend: ``onnx``, ``pt2``, or a configured backend.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
         info: What else the report shall say.
 

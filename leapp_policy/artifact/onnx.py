@@ -17,10 +17,9 @@ from torch import Tensor
 from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.artifact.merge import merge_models
 from leapp_policy.artifact.onnx_cuda import tune_for_cuda
+from leapp_policy.deploy.torch_operator import output_layout, warp_runner
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
-from leapp_policy.graph.metadata import output_layout
-from leapp_policy.graph.op import warp_runner
 from leapp_policy.specs import NodeSpec, PolicySpec
 
 DOMAIN = "com.nvidia.warp"

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from leapp_policy.deploy.library import onnx_library
+from leapp_policy.deploy.model_session import Port
 from leapp_policy.errors import ArtifactError, ConfigError, RuntimeLibraryError
 
 _LEVELS = {
@@ -18,6 +21,62 @@ _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 OPTIMIZATION_LEVELS = tuple(_LEVELS)
+_DTYPES = {
+    "tensor(bool)": "bool",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(float16)": "float16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+}
+
+
+class OnnxSession:
+    """An ONNX model that is ready to run.
+
+    Attributes:
+        inputs: What it takes.
+        outputs: What it gives.
+        runtime: What runs it.
+    """
+
+    def __init__(self, model: Path, *, device: str = "cpu", threads: int = 1, optimization: str = "all") -> None:
+        """Open a model.
+
+        Args:
+            model: The ``.onnx`` file.
+            device: ``cpu``, ``cuda`` or ``cuda:<index>``.
+            threads: Threads within an operator.
+            optimization: Graph optimisation level, one of ``OPTIMIZATION_LEVELS``.
+
+        Raises:
+            ConfigError: The level is unknown, or ONNX Runtime has no provider for the device.
+            RuntimeLibraryError: The operator library was not found.
+            ArtifactError: ONNX Runtime refused the model.
+        """
+        self._session = open_onnx_session(model, device=device, threads=threads, optimization=optimization)
+        self.inputs = tuple(_port(each) for each in self._session.get_inputs())
+        self.outputs = tuple(_port(each) for each in self._session.get_outputs())
+        self.runtime = f"ONNX Runtime, {self._session.get_providers()[0]}"
+        self._names = [port.name for port in self.outputs]
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the model once.
+
+        Args:
+            feeds: An array for each input.
+
+        Returns:
+            A new array for each output.
+        """
+        return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
+
+
+def _port(described: Any) -> Port:
+    return Port(described.name, _DTYPES.get(str(described.type), str(described.type)), tuple(described.shape))
 
 
 def open_onnx_session(

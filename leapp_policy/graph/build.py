@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
+from leapp_policy.deploy.torch_operator import bundle_tensor, warp_runner
 from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.bundle import pack_bundle
 from leapp_policy.graph.freeze_check import check_frozen, check_results
 from leapp_policy.graph.link import link_nodes
 from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
-from leapp_policy.graph.op import bundle_tensor, warp_runner
 from leapp_policy.graph.passes.clone_sources import clone_written_sources
 from leapp_policy.graph.passes.fold_constants import fold_constant_views
 from leapp_policy.graph.passes.move_to_cpu import move_to_cpu

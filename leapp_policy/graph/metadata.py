@@ -35,15 +35,6 @@ def encode_metadata(segment: SegmentSpec, bundle: bytes) -> str:
     return json.dumps(metadata, sort_keys=True, separators=(",", ":"))
 
 
-def output_layout(metadata: str) -> list[tuple[list[int], str]]:
-    """Return shape and dtype name of each output.
-
-    Args:
-        metadata: The JSON text.
-    """
-    return [(list(each["shape"]), str(each["dtype"])) for each in json.loads(metadata)["outputs"]]
-
-
 def segment_label(metadata: str) -> str:
     """Return the label of the segment that metadata belongs to.
 

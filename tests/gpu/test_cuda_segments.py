@@ -21,9 +21,9 @@ from torch import Tensor
 from leapp_policy.deploy.native_segment import NativeSegment
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner
+from leapp_policy.deploy.torch_operator import bundle_tensor, warp_runner
 from leapp_policy.errors import ArtifactError, BundleError, ConfigError, TraceError
 from leapp_policy.graph.bundle import pack_bundle
-from leapp_policy.graph.op import bundle_tensor, warp_runner
 from leapp_policy.pipeline import export
 from leapp_policy.trace.cuda_target import CudaOptions
 from leapp_policy.trace.session import TraceSession
