@@ -50,8 +50,8 @@ class BoundaryPort:
 class SegmentBoundary:
     """Sorts the memory of a closed segment; it has been recorded and has not run yet.
 
-    Every written allocation that existed before is also fed: what it holds before the segment runs belongs
-    to the program, since a kernel may write just a part of it or add to it.
+    A written allocation that existed before is also fed: what it holds before the segment runs belongs to the
+    program, since a kernel may write just a part of it or add to it. One that is overwritten first is not.
 
     Args:
         segment: The segment.
@@ -89,7 +89,8 @@ class SegmentBoundary:
     def _sort(self, region: Region) -> None:
         value = self._value_of(region)
         self._refuse_fed_handles(region, value)
-        if value is not None and (value.traced or region.written):
+        overwritten = region.written and region.ptr in self._segment.overwritten
+        if value is not None and (value.traced or region.written) and not overwritten:
             self.inputs.append(_port(f"in_{len(self.inputs)}", region, value))
         elif not region.written:
             self.carried.append(region)
@@ -126,7 +127,7 @@ class SegmentBoundary:
                 f"Segment '{self._segment.label}' uses an allocation of {region.nbytes} bytes of which only a part is "
                 f"a traced tensor (opened at {self._segment.opened_at}); give the traced part an allocation of its own"
             )
-        if value is None and region.written and not region.born:
+        if value is None and region.written and not region.born and region.ptr not in self._segment.overwritten:
             origin = f"contents of a Warp array before segment '{self._segment.label}'"
             self._recorder.add_constant(tensor_over(region.array), origin)
             value = memory.find(region.ptr, region.nbytes)

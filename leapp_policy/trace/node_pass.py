@@ -51,6 +51,7 @@ class SegmentTrace:
         gpu_modules: Builds of its CUDA modules.
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether it can run on the caller's buffers.
+        overwrites: Call and argument of each launch that overwrites an array before it is read.
     """
 
     label: str
@@ -67,6 +68,7 @@ class SegmentTrace:
     gpu_modules: tuple[GpuModule, ...]
     written_inputs: tuple[int, ...]
     is_direct: bool
+    overwrites: frozenset[tuple[int, int]]
 
 
 class PassKind(Enum):
@@ -117,7 +119,7 @@ class NodePass:
     @property
     def plans(self) -> list[SegmentPlan]:
         """What this pass found, for the next one to follow."""
-        return [SegmentPlan(each.label, each.calls, each.closed_by) for each in self.segments]
+        return [SegmentPlan(each.label, each.calls, each.closed_by, each.overwrites) for each in self.segments]
 
     # -- borders ------------------------------------------------------------------------------------
 
@@ -248,6 +250,7 @@ class NodePass:
             )
         self._segment = Segment(self.name, index, user_location(), is_explicit)
         if self.kind is not PassKind.DISCOVERY:
+            self._segment.overwrites |= self._plans[index].overwrites
             self._capture = SegmentCapture(self._stream)
 
     def add_call(self, call: WarpCall) -> None:
@@ -268,6 +271,10 @@ class NodePass:
         raise SegmentMismatchError(
             f"{text}: {detail}; make the Warp calls of both executions the same (no branch on data, no counter)"
         )
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        self._stream.settle()
 
     @property
     def is_capturing(self) -> bool:
@@ -340,6 +347,7 @@ class NodePass:
                 gpu_modules,
                 tuple(index for index, port in enumerate(boundary.inputs) if port.region.written),
                 segment.is_direct,
+                frozenset(segment.overwrites),
             )
         )
 

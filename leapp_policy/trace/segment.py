@@ -63,7 +63,12 @@ class Region:
 
 @dataclass(eq=False)
 class Segment:
-    """A segment while it is open."""
+    """A segment while it is open.
+
+    Attributes:
+        overwrites: Call and argument of each launch that was found to overwrite an array before it is read.
+        overwritten: First bytes of the allocations that are overwritten so.
+    """
 
     node_name: str
     index: int
@@ -75,6 +80,8 @@ class Segment:
     overloads: dict[tuple[str, str], Any] = field(default_factory=dict)
     modules: list[Any] = field(default_factory=list)
     is_direct: bool = True
+    overwrites: set[tuple[int, int]] = field(default_factory=set)
+    overwritten: set[int] = field(default_factory=set)
 
     @property
     def label(self) -> str:
@@ -117,6 +124,7 @@ class SegmentPlan:
     label: str
     calls: tuple[WarpCall, ...]
     closed_by: str
+    overwrites: frozenset[tuple[int, int]] = frozenset()
 
     def difference(self, index: int, call: WarpCall) -> str | None:
         """Compare one call with discovery; None where it is the same.

@@ -146,8 +146,16 @@ def content_digest(array: Any) -> str:
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    contents = _bytes_of(base_array(array), *base_extent(array))
-    return hashlib.sha256(contents.cpu().numpy().data).hexdigest()
+    return hashlib.sha256(bytes_of_allocation(array).cpu().numpy().data).hexdigest()
+
+
+def bytes_of_allocation(array: Any) -> Tensor:
+    """Return a uint8 tensor over the allocation behind an array, without copying.
+
+    Args:
+        array: A ``wp.array``, possibly a view.
+    """
+    return _bytes_of(base_array(array), *base_extent(array))
 
 
 def zero_memory(array: Any) -> None:
@@ -156,7 +164,7 @@ def zero_memory(array: Any) -> None:
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    _bytes_of(base_array(array), *base_extent(array)).zero_()
+    bytes_of_allocation(array).zero_()
 
 
 def carry_no_contents(graph: Any, arrays: Sequence[Any]) -> None:
