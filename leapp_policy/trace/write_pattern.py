@@ -66,7 +66,7 @@ def _loaded_names(body: list[ast.stmt], arrays: set[str]) -> set[str]:
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and node.value is not None:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if _is_loaded(node.value, loaded):
-                    loaded |= {name for target in targets for name in _names(target)} | loaded
+                    loaded |= {name for target in targets for name in _names(target)}
             elif isinstance(node, ast.For) and _is_loaded(node.iter, loaded):
                 loaded |= set(_names(node.target))
             elif isinstance(node, ast.NamedExpr) and _is_loaded(node.value, loaded):
@@ -88,9 +88,14 @@ def _assigned(node: ast.AST) -> Iterator[str]:
 
 
 def _names(target: ast.AST) -> Iterator[str]:
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name):
-            yield node.id
+    """Names that an assignment changes: of ``v[i] = …`` it is ``v``."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for each in target.elts:
+            yield from _names(each)
+    elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+        yield from _names(target.value)
 
 
 def _is_loaded(expression: ast.AST, loaded: set[str]) -> bool:
