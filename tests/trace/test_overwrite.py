@@ -186,7 +186,7 @@ def test_buffer_that_is_read_before_it_is_overwritten() -> None:
         fill(wp.from_torch(obs["x"]), buffer)
         return {"y": wp.to_torch(buffer) + wp.to_torch(scratch)}
 
-    with pytest.raises(HiddenStateError, match="from one step to the next"):
+    with pytest.raises(HiddenStateError, match="declare what the policy keeps"):
         graph_runs.build(step, {"x": X})
 
 
