@@ -48,6 +48,7 @@ fi
 if [[ $steps == *test* ]]; then
     run versions "$python" -c "import torch, warp, onnxruntime; print(torch.__version__, warp.config.version, onnxruntime.__version__, torch.cuda.get_device_name(0))"
     LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
+    run deploy_tests "$python" -m pytest tests/deploy -m gpu -p no:cacheprovider -rfEs --tb=short
     # The rows that a policy may use, on the GPU; one that reads bad memory takes its worker's context along.
     LEAPP_POLICY_TEST_DEVICE=cuda:0 run rows_on_cuda "$python" -m pytest -n "${WORKERS:-6}" tests/trace/test_rows.py \
         -k "row or scalar or compound or refusal or both_sides" -p no:cacheprovider --tb=short -rfE
