@@ -199,7 +199,10 @@ class WarpWatch:
             segment.modules.append(call.kernel.module)
         segment.is_direct = segment.is_direct and not reaches_through_memory(call.kernel, call.arguments)
         _refuse_second_overload(segment, call)
-        segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
+        made = result_uses(result)
+        if call.name in _UNDEFINED:
+            made = [ArrayUse(use.array, False) for use in made]
+        segment.add_uses([*self._uses(call), *meshes, *made], born=_born(call, result))
         return result
 
     def _refuse_other_devices(self, segment: Segment | None, call: HookedCall) -> None:
