@@ -173,7 +173,7 @@ std::vector<WarpModuleBytes> SelectGpuModules(const Metadata& metadata, const Bu
       throw Error(LP_WRONG_DEVICE,
                   metadata.Subject() + " module '" + module.filename + "' was built for " +
                       BuildNames(module) + ", this GPU is 'sm_" + std::to_string(arch) +
-                      "'; export it again with this architecture in device.cuda_archs, or with a "
+                      "'; export it again with this architecture in device.archs, or with a "
                       "device.ptx_arch of at most " +
                       std::to_string(arch) + ".");
     }
