@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NoReturn
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from leapp_policy.errors import AnnotationError, FrozenValueError, SegmentMismatchError, TraceError
 from leapp_policy.specs import BoundarySpec, ConstantSpec, TensorSemantics
@@ -20,9 +20,10 @@ from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
 from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import GraphRecorder
+from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import content_digest, tensor_over
+from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of, content_digest, tensor_over
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -37,9 +38,9 @@ class SegmentTrace:
     Attributes:
         label: Node and index.
         calls: The calls in order.
-        inputs: Boundary of the arrays that are fed.
-        outputs: Boundary of the arrays that are read.
-        constants: Read-only memory in the archive.
+        inputs: Boundary of the arrays that are fed; empty in a check.
+        outputs: Boundary of the arrays that are read; empty in a check.
+        constants: Read-only memory in the archive; empty in a check.
         opened_at: Line of the first call.
         closed_by: What ended it.
         archive: Files of the saved capture; empty in discovery.
@@ -69,7 +70,7 @@ class PassKind(Enum):
     CAPTURE = "capture"
     """Capture and save each segment."""
     CHECK = "check"
-    """Capture again, on the same inputs or on others, to be held against the capture."""
+    """Run again, on the same inputs or on others, to be held against the capture."""
 
 
 class NodePass:
@@ -165,13 +166,13 @@ class NodePass:
                 )
             self.inputs[entry.spec.input] = entry.initial
             nodes.append(self._output(entry.spec.output, value))
-        self.recorder.graph.output(tuple(nodes))
+        self.recorder.recording.output(tuple(nodes))
         self.inputs = {name: self.inputs[name] for name in self.recorder.input_names}
         self.final_constants = self.recorder.written_constants()
         self.semantics.update(semantics)
         self.is_open = False
 
-    def _output(self, name: str, tensor: Tensor) -> fx.Node:
+    def _output(self, name: str, tensor: Tensor) -> RecordedNode:
         if name in self.outputs:
             raise AnnotationError(f"Node '{self.name}' has an output '{name}' already; give each output one name")
         if name in self.inputs:
@@ -193,7 +194,7 @@ class NodePass:
             return True
         if any(region.overlaps(ptr, nbytes) for region, _ in self._opaque):
             return True
-        return any(value.traced for value in self.recorder.memory.overlapping(ptr, nbytes))
+        return self.recorder.memory.is_traced(ptr, nbytes)
 
     def in_open_segment(self, ptr: int, nbytes: int) -> bool:
         """Whether the open segment uses this memory."""
@@ -221,7 +222,10 @@ class NodePass:
         return self._segment
 
     def open_segment(self, *, is_explicit: bool = False) -> None:
-        """Begin a segment, and an APIC capture unless this pass only watches.
+        """Begin a segment, and an APIC capture where this pass needs one.
+
+        A check needs it for conditionals, of which a capture sees all sides. Else Warp runs for real, which
+        costs less and is what the untraced code does.
 
         Args:
             is_explicit: Whether only its own end closes it.
@@ -237,7 +241,7 @@ class NodePass:
                 f"node '{self.name}' opens segment {index} at {user_location()}, discovery found {found}",
             )
         self._segment = Segment(self.name, index, user_location(), is_explicit)
-        if self.kind is not PassKind.DISCOVERY:
+        if self.kind is PassKind.CAPTURE or (self.kind is PassKind.CHECK and self._plans[index].has_conditional):
             self._capture = self._make_capture()
 
     def add_call(self, call: WarpCall) -> None:
@@ -248,6 +252,24 @@ class NodePass:
             if difference is not None:
                 self._diverge("Warp segment diverged between discovery and capture", difference)
         self._segment.calls.append(call)
+
+    def keep_found(self, uses: Sequence[ArrayUse]) -> None:
+        """Keep what the step found in memory that a call is about to write, where nothing holds it yet.
+
+        Args:
+            uses: What the call touches.
+        """
+        if self._segment is None or self._capture is not None:
+            return  # what has been captured runs when the segment is closed
+        for use in uses:
+            kept = self._segment.found.get(use.ptr)
+            if not use.written or not use.nbytes or (kept is not None and kept.numel() >= use.nbytes):
+                continue
+            if self.recorder.memory.find(use.ptr, use.nbytes) is None:
+                now = bytes_of(use.array)
+                if kept is not None:
+                    now[: kept.numel()] = kept
+                self._segment.found[use.ptr] = now
 
     def _diverge(self, text: str, detail: str) -> NoReturn:
         if self.kind is PassKind.CHECK:
@@ -288,27 +310,29 @@ class NodePass:
                 self._diverge("Warp segment diverged between discovery and capture", missing)
         boundary = SegmentBoundary(segment, self.recorder)
         self._opaque += boundary.opaque
+        is_exported = self.kind is PassKind.CAPTURE
+        is_described = self.kind is not PassKind.CHECK
         archive: ArchiveFiles = ()
         fed: tuple[Tensor, ...] = ()
         made: tuple[Tensor, ...] = ()
         if capture is not None:
-            if self.kind is PassKind.CAPTURE:
+            if is_exported:
                 fed = tuple(port.contents() for port in boundary.inputs)
                 archive = capture.save(
                     {port.spec.param_name: port.region.array for port in boundary.inputs},
                     {port.spec.param_name: port.region.array for port in boundary.outputs},
                 )
             capture.launch()
-            if self.kind is PassKind.CAPTURE:
+            if is_exported:
                 made = tuple(port.contents() for port in boundary.outputs)
         self._emit(segment.index, boundary)
         self.segments.append(
             SegmentTrace(
                 segment.label,
                 tuple(segment.calls),
-                tuple(port.spec for port in boundary.inputs),
-                tuple(port.spec for port in boundary.outputs),
-                tuple(boundary.constants),
+                tuple(port.spec for port in boundary.inputs) if is_described else (),
+                tuple(port.spec for port in boundary.outputs) if is_described else (),
+                tuple(boundary.constants) if is_described else (),
                 segment.opened_at,
                 closed_by,
                 archive,
@@ -320,11 +344,11 @@ class NodePass:
 
     def _emit(self, index: int, boundary: SegmentBoundary) -> None:
         """Append the segment to the graph; what it wrote is copied into the values that own the memory."""
-        recorder, graph = self.recorder, self.recorder.graph
+        recorder, graph = self.recorder, self.recorder.recording
         fed = [recorder.apply_steps(port.owner.node, port.steps) for port in boundary.inputs]
         runner = graph.call_function(warp_segment, (fed, index))
         for position, port in enumerate(boundary.outputs):
-            result: fx.Node = graph.call_function(operator.getitem, (runner, position))
+            result = graph.call_function(operator.getitem, (runner, position))
             if port.value is None:
                 tensor = tensor_over(port.region.array)
                 recorder.add_array_output(tensor, result, f"array made in segment {index} of node '{self.name}'")

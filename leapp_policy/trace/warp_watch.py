@@ -20,7 +20,7 @@ from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
-from leapp_policy.trace.segment import Segment, WarpCall, describe_argument
+from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, describe_argument
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.warp_arrays import (
     ArrayUse,
@@ -33,7 +33,6 @@ from leapp_policy.trace.warp_arrays import (
 )
 
 _LOG = logging.getLogger(__name__)
-_CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 _ALLOCATIONS = tuple(f"wp.{name}" for name in ("zeros", "ones", "full", "empty", "clone")) + tuple(
     f"wp.{name}_like" for name in ("zeros", "ones", "full", "empty")
 )
@@ -105,8 +104,8 @@ class WarpWatch:
     def _owner(self, call: HookedCall) -> NodePass | None:
         """Return the node that a call belongs to; while a segment is open, every call joins it."""
         extents = [base_extent(array) for array in arrays_in([*call.arguments, *call.written])]
-        conflict = f"{call.name} received traced Warp arrays from different LEAPP trace contexts."
-        owner = self._nodes.owner_of(extents, conflict)
+        touched = [extent for extent in extents if extent[1]]
+        owner = self._nodes.owner_of(touched, call.name, "Warp arrays from different LEAPP trace contexts")
         current = self._nodes.with_segment
         if owner is None or current is None or owner is current:
             return owner or current
@@ -123,7 +122,7 @@ class WarpWatch:
         current = self._nodes.with_segment
         if current is None or current.segment is None:
             return run()
-        if self._outer in _CONDITIONALS and call.name in _ALLOCATIONS:
+        if self._outer in CONDITIONALS and call.name in _ALLOCATIONS:
             raise TraceError(
                 f"{call.name}() at {user_location()} allocates inside of the body of {self._outer}(), where a capture "
                 f"cannot: allocate before {self._outer}() and fill the array inside of it"
@@ -151,10 +150,12 @@ class WarpWatch:
     def _run_and_note(self, owner: NodePass, segment: Segment, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a call of a segment and note the memory that it touches."""
         self._build_portably(call)
-        meshes = self._meshes(owner, segment, call)
+        uses = [*self._uses(call), *self._meshes(owner, segment, call)]
+        owner.keep_found(uses)
         result = _defined(call, run())
         _refuse_second_overload(segment, call)
-        segment.add_uses([*self._uses(call), *meshes, *result_uses(result)], born=_born(call, result))
+        made = result_uses(result)
+        segment.add_uses([*uses, *made], born=_born(call, made))
         return result
 
     def _uses(self, call: HookedCall) -> list[ArrayUse]:
@@ -171,7 +172,7 @@ class WarpWatch:
             return []
         if call.kernel is None:
             return []
-        found = self._objects.check_launch(call.kernel, call.kernel_arguments, str(user_location()))
+        found = self._objects.check_launch(call.kernel, call.kernel_arguments)
         for mesh in found:
             if owner.owns(*base_extent(mesh.points)) and int(mesh.id) not in segment.refitted:
                 raise TraceError(
@@ -268,10 +269,12 @@ def _defined(call: HookedCall, result: Any) -> Any:
     return result
 
 
-def _born(call: HookedCall, result: Any) -> list[Any]:
-    """Arrays that a call allocated: returned, and not one of its arguments or a view of one."""
+def _born(call: HookedCall, made: list[ArrayUse]) -> set[int]:
+    """First bytes of what a call allocated: returned, and not one of its arguments or a view of one."""
+    if not made:
+        return set()
     known = {base_extent(array)[0] for array in arrays_in(list(call.arguments))}
-    return [use.array for use in result_uses(result) if base_extent(use.array)[0] not in known]
+    return {use.ptr for use in made if use.ptr not in known}
 
 
 def _comparable(call: HookedCall) -> WarpCall:
