@@ -6,9 +6,15 @@ ARTIFACT ?= outputs/arm_reach
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(shell find runtime CMakeLists.txt -type f 2>/dev/null)
+# What the installed libraries are built from.
+NATIVE := $(shell find runtime CMakeLists.txt -type f -not -path 'runtime/fuzz/*' -not -path 'runtime/test/*' -not -path 'runtime/example/*' 2>/dev/null)
 
-.PHONY: demo test check format native-test clean
+FUZZ_CXX ?= $(or $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14)),$(CXX))
+FUZZ_RUNS ?= 10000000
+FUZZ_SECONDS ?= 3600
+FUZZERS ?= bundle_fuzz elf_object_fuzz metadata_fuzz segment_open_fuzz wrp_header_fuzz
+
+.PHONY: demo test check format native-test fuzz clean
 
 demo: $(STAMP)
 	$(BIN)/python scripts/export_policy.py out_dir=$(ARTIFACT)
@@ -34,9 +40,22 @@ format: $(STAMP)
 native-test: $(STAMP)
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	    -DPython_EXECUTABLE=$(abspath $(BIN))/python \
-	    -DLEAPP_POLICY_BUILD_TESTS=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	    -DLEAPP_POLICY_BUILD_TESTS=ON -DLEAPP_POLICY_BUILD_FUZZERS=ON \
+	    -DLEAPP_POLICY_BUILD_EXAMPLES=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# The long run of the fuzz targets: each takes FUZZ_RUNS inputs, or FUZZ_SECONDS where that is less.
+# With clang's libFuzzer they follow coverage (apt install clang libfuzzer-14-dev); g++ works too.
+fuzz: $(STAMP)
+	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	    -DPython_EXECUTABLE=$(abspath $(BIN))/python -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) \
+	    -DLEAPP_POLICY_BUILD_FUZZERS=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	$(BIN)/cmake --build build/fuzz
+	set -e; for target in $(FUZZERS); do \
+	    build/fuzz/runtime/fuzz/$$target -runs=$(FUZZ_RUNS) -max_total_time=$(FUZZ_SECONDS) -max_len=8192 \
+	        build/fuzz/runtime/fuzz/found/$$target runtime/fuzz/corpus/$$target; \
+	done
 
 # torch first and pinned: of this version pip takes a CPU build where one is offered.
 $(STAMP): pyproject.toml requirements/cpu.txt $(NATIVE)

@@ -15,10 +15,23 @@ import torch
 import warp as wp
 
 from leapp_policy import pipeline
+from leapp_policy.artifact.backend import Backend
 from leapp_policy.artifact.folder import Artifact, system_information, write_json
-from leapp_policy.artifact.manifest import file_digest
+from leapp_policy.artifact.manifest import ModelEntry, file_digest
 from leapp_policy.artifact.onnx import BackendOnnx
-from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
+from leapp_policy.artifact.pt2 import BackendPt2
+from leapp_policy.artifact.registry import make_backend
+from leapp_policy.config import (
+    BackendCfg,
+    BenchScriptCfg,
+    DeviceCfg,
+    ExportCfg,
+    OnnxCfg,
+    ParityScriptCfg,
+    PolicyCfg,
+    Pt2Cfg,
+    TaskCfg,
+)
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
@@ -30,23 +43,27 @@ from leapp_policy.rollout.report import write_html
 from leapp_policy.rollout.report import write_json as write_parity_json
 from leapp_policy.rollout.result import ParityResult, ParitySubject
 from leapp_policy.rollout.runner import RolloutCfg
+from leapp_policy.trace.cuda_target import CudaOptions
 
 if TYPE_CHECKING:
     import gymnasium
 
 _ROUNDS = 40
+_OVERHEAD_RUNTIMES = {"onnx": "ONNX Runtime", "pt2": "torch, not compiled"}
 
 
 class EagerPolicy:
     """The original policy behind the interface of the exported one."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Any, device: str = "cpu") -> None:
         """Wrap a policy.
 
         Args:
             policy: Has ``step(dict of tensors) -> dict of tensors``, and ``reset(rows)`` if it keeps state.
+            device: Device of its tensors.
         """
         self._policy = policy
+        self._device = device
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one control step.
@@ -55,8 +72,8 @@ class EagerPolicy:
             obs: Raw signals by name, batch first.
         """
         with torch.no_grad():
-            outputs = self._policy.step({name: torch.from_numpy(value) for name, value in obs.items()})
-        return {name: tensor.numpy().copy() for name, tensor in outputs.items()}
+            outputs = self._policy.step({name: torch.from_numpy(value).to(self._device) for name, value in obs.items()})
+        return {name: tensor.numpy(force=True).copy() for name, tensor in outputs.items()}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Begin new episodes.
@@ -83,23 +100,46 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         ConfigError: A factory or a task does not exist.
         LeappPolicyError: As ``leapp_policy.export``.
     """
-    if cfg.device.name != "cpu":
-        raise ConfigError(f"Device must be one of ['cpu'], got '{cfg.device.name}'; CUDA is not built yet")
+    _check_device(cfg.device.name)
     policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
     example = example_observation(cfg.task, cfg.num_envs)
     return pipeline.export(
         policy.step,
-        {name: torch.from_numpy(value) for name, value in example.items()},
+        {name: torch.from_numpy(value).to(cfg.device.name) for name, value in example.items()},
         name=cfg.name,
         out_dir=cfg.out_dir,
-        backend=BackendOnnx(runtime=cfg.backend.runtime, opset=cfg.backend.opset),
+        backend=_configured_backend(cfg.backend, cfg.device),
         layout=cfg.layout.name,
         segments=cfg.segments.mode,
         device=cfg.device.name,
         march=cfg.device.march or None,
+        cuda=CudaOptions(
+            archs=tuple(cfg.device.archs),
+            ptx_arch=cfg.device.ptx_arch,
+            capture_mode=cfg.device.capture_mode,
+            force_module_load=cfg.device.force_module_load,
+            stream=cfg.device.stream,
+            external=cfg.device.external,
+        ),
         rate_hz=cfg.task.rate_hz,
         info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
     )
+
+
+def _configured_backend(cfg: BackendCfg, device: DeviceCfg) -> Backend:
+    match cfg:
+        case OnnxCfg():
+            return BackendOnnx(runtime=cfg.runtime, opset=cfg.opset)
+        case Pt2Cfg():
+            march = {"march": device.march} if device.march else {}
+            return BackendPt2(compile=cfg.compile, **march)
+    return make_backend(cfg.name)
+
+
+def _check_device(name: str) -> None:
+    known = [each.alias for each in wp.get_devices()]
+    if name not in known:
+        raise ConfigError(f"Device must be one of {known}, got '{name}'; this machine has no other")
 
 
 def make_policy(cfg: PolicyCfg, num_envs: int, device: str) -> Any:
@@ -184,7 +224,8 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization)
     num_envs = batch_size(runner)
-    reference = EagerPolicy(make_policy(cfg.policy, num_envs, runner.manifest.device))
+    device = runner.manifest.device
+    reference = EagerPolicy(make_policy(cfg.policy, num_envs, device), device)
     task = replace(cfg.task, env_kwargs={**cfg.task.env_kwargs, "max_episode_steps": cfg.parity.steps})
     rollout = RolloutCfg(
         seeds=tuple(range(cfg.parity.episodes or cfg.parity.seeds)),
@@ -221,16 +262,22 @@ def _subject(folder: Path, runner: PolicyRunner, cfg: ParityScriptCfg) -> Parity
         artifact=runner.manifest.name,
         digest=" ".join(file_digest(folder / entry.path) for entry in runner.manifest.models),
         reference=f"{cfg.policy.factory}, eager torch and Warp",
-        runtime="ONNX Runtime, CPUExecutionProvider",
-        optimization_level=cfg.parity.optimization,
+        runtime=runner.runtime,
+        optimization_level=cfg.parity.optimization if _backend(runner) == "onnx" else "none",
         device=runner.manifest.device,
         environment=cfg.task.env_id,
-        versions={
-            "onnxruntime": metadata.version("onnxruntime"),
-            "torch": system["torch version"],
-            "warp": system["warp version"],
-        },
+        versions={**_runtime_version(runner), "torch": system["torch version"], "warp": system["warp version"]},
     )
+
+
+def _backend(runner: PolicyRunner) -> str:
+    """The format of an artifact's models; an exporter writes one."""
+    return runner.manifest.models[0].backend
+
+
+def _runtime_version(runner: PolicyRunner) -> dict[str, str]:
+    """The version of ONNX Runtime where it runs something; that of torch is always told."""
+    return {"onnxruntime": metadata.version("onnxruntime")} if _backend(runner) == "onnx" else {}
 
 
 def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
@@ -256,16 +303,19 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
     stats = _measure_variants(cfg, folder, runner, obs)
     rate = cfg.rate_hz or cfg.task.rate_hz
     paced = measure(lambda: runner.step(obs), seconds=max(1.0, cfg.seconds / 4.0), rate_hz=rate)
-    overhead = operator_overhead()
+    backend = _backend(runner)
+    overhead = operator_overhead(backend)
     report = {
         "schema": 1,
         "artifact": runner.manifest.name,
         "num_envs": num_envs,
         "threads": 1,
-        "system": system_information() | {"onnxruntime version": metadata.version("onnxruntime")},
+        "backend": backend,
+        "runtime": runner.runtime,
+        "system": system_information() | {f"{name} version": each for name, each in _runtime_version(runner).items()},
         "variants": {name: each.to_dict() for name, each in stats.items()},
         "paced": paced.to_dict(),
-        "speedup": ratio(stats["eager"], stats["onnx"]),
+        "speedup": ratio(stats["eager"], stats[backend]),
         "operator_overhead_us": overhead,
     }
     write_json(folder / "bench.json", report)
@@ -276,25 +326,46 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
 def _measure_variants(
     cfg: BenchScriptCfg, folder: Path, runner: PolicyRunner, obs: dict[str, np.ndarray]
 ) -> dict[str, LatencyStats]:
-    policy = make_policy(cfg.policy, batch_size(runner), runner.manifest.device)
-    tensors = {name: torch.from_numpy(value) for name, value in obs.items()}
+    device = runner.manifest.device
+    policy = make_policy(cfg.policy, batch_size(runner), device)
+    tensors = {name: torch.from_numpy(value).to(device) for name, value in obs.items()}
 
     def eager() -> None:
         with torch.no_grad():
             policy.step(tensors)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
 
     variants: dict[str, Callable[[], object]] = {"eager": eager}
+    backend = _backend(runner)
     if len(runner.manifest.models) == 1:
-        session = open_onnx_session(folder / runner.manifest.models[0].path)
-        names = [each.name for each in session.get_outputs()]
-        variants["onnx"] = lambda: session.run(names, obs)
-        variants["onnx, checked by PolicyRunner"] = lambda: runner.step(obs)
+        variants[backend] = _unchecked(folder, runner.manifest.models[0], obs, device)
+        variants[f"{backend}, checked by PolicyRunner"] = lambda: runner.step(obs)
     else:
-        variants["onnx"] = lambda: runner.step(obs)
+        variants[backend] = lambda: runner.step(obs)
     # The slow variant sets the length of a round; a short trial tells how many iterations fit.
     trial = measure(eager, iterations=100)
     each = max(10, int(cfg.seconds * 1e6 / _ROUNDS / (trial.mean_us * 1.5)))
     return measure_interleaved(variants, rounds=_ROUNDS, iterations_per_round=each, seed=cfg.seed)
+
+
+def _unchecked(folder: Path, entry: ModelEntry, obs: dict[str, np.ndarray], device: str) -> Callable[[], object]:
+    """The model alone, in its runtime's own call."""
+    if entry.backend == "onnx":
+        session = open_onnx_session(folder / entry.path, device=device)
+        names = [each.name for each in session.get_outputs()]
+        return lambda: session.run(names, obs)
+    from leapp_policy.deploy.pt2_session import Pt2Session
+
+    model = Pt2Session(folder / entry.path, device=device)
+    tensors = [torch.from_numpy(obs[port.name]).to(device) for port in model.inputs]
+
+    def run() -> None:
+        model.run_tensors(tensors)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+
+    return run
 
 
 def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced: LatencyStats, rate: float) -> str:
@@ -302,11 +373,11 @@ def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced
         f"# Latency of {report['artifact']}, batch {report['num_envs']}, one thread",
         "",
         latency_table(stats, baseline="eager"),
-        f"One segment costs {report['operator_overhead_us']:.1f} us of the operator's own (an empty segment in ONNX "
-        "Runtime, less an Identity of the same tensor).",
+        f"One segment costs {report['operator_overhead_us']:.1f} us of the operator's own (an empty segment in "
+        f"{_OVERHEAD_RUNTIMES[report['backend']]}, less a copy of the same tensor).",
         "",
         f"Paced at {rate:g} Hz:",
         "",
-        latency_table({"onnx, checked by PolicyRunner": paced}),
+        latency_table({f"{report['backend']}, checked by PolicyRunner": paced}),
     ]
     return "\n".join(lines)

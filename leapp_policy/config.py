@@ -52,7 +52,18 @@ class PolicyCfg:
 
 
 @dataclass
-class OnnxCfg:
+class BackendCfg:
+    """A backend.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str = MISSING
+
+
+@dataclass
+class OnnxCfg(BackendCfg):
     """The ONNX backend.
 
     Attributes:
@@ -64,6 +75,19 @@ class OnnxCfg:
     name: str = "onnx"
     runtime: str = "1.17"
     opset: int = 18
+
+
+@dataclass
+class Pt2Cfg(BackendCfg):
+    """The PT2 backend.
+
+    Attributes:
+        name: Name of the backend.
+        compile: Write AOTInductor's machine code instead of an exported program.
+    """
+
+    name: str = "pt2"
+    compile: bool = False
 
 
 @dataclass
@@ -93,12 +117,24 @@ class DeviceCfg:
     """The device that is traced and exported for.
 
     Attributes:
-        name: Device.
+        name: Device: ``cpu`` or ``cuda:<index>``.
         march: Instruction set level of exported CPU kernels; empty for the default of the architecture.
+        archs: Compute capabilities that get machine code beside that of the tracing GPU, e.g. ``[80, 89]``.
+        ptx_arch: Oldest compute capability that must load the artifact, through PTX; 0 for no PTX.
+        capture_mode: ``relaxed``, ``thread_local`` or ``global``.
+        force_module_load: Whether Warp loads all kernels of the process before each capture.
+        stream: ``private``, or ``torch`` for torch's current stream.
+        external: Whether the caller has begun the capture: refused, with the reason.
     """
 
     name: str = "cpu"
     march: str = ""
+    archs: list[int] = field(default_factory=list)
+    ptx_arch: int = 75
+    capture_mode: str = "relaxed"
+    force_module_load: bool = False
+    stream: str = "private"
+    external: bool = False
 
 
 @dataclass
@@ -112,7 +148,7 @@ class ParityRunCfg:
         episodes: Episodes of the closed loop, seeds ``0 … episodes-1``; 0 for as many as ``seeds``.
         rtol: Relative tolerance; unset for the default of the dtype.
         atol: Absolute tolerance; unset for the default of the dtype.
-        optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses.
+        optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses; PT2 models have none.
     """
 
     mode: ParityMode = ParityMode.BOTH
@@ -142,7 +178,7 @@ class ExportCfg:
 
     task: TaskCfg = field(default_factory=TaskCfg)
     policy: PolicyCfg = field(default_factory=PolicyCfg)
-    backend: OnnxCfg = field(default_factory=OnnxCfg)
+    backend: BackendCfg = field(default_factory=BackendCfg)
     layout: LayoutCfg = field(default_factory=LayoutCfg)
     segments: SegmentsCfg = field(default_factory=SegmentsCfg)
     device: DeviceCfg = field(default_factory=DeviceCfg)
@@ -198,6 +234,7 @@ def register_schemas() -> None:
     store.store(group="schema/task", name="gymnasium", node=TaskCfg)
     store.store(group="schema/policy", name="factory", node=PolicyCfg)
     store.store(group="schema/backend", name="onnx", node=OnnxCfg)
+    store.store(group="schema/backend", name="pt2", node=Pt2Cfg)
     store.store(group="schema/layout", name="layout", node=LayoutCfg)
     store.store(group="schema/segments", name="segments", node=SegmentsCfg)
     store.store(group="schema/device", name="device", node=DeviceCfg)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,29 +31,40 @@ def _step(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"y": wp.to_torch(target)}
 
 
-def operator_overhead(*, rounds: int = 20, iterations: int = 500) -> float:
-    """Return the median cost of one segment in ONNX Runtime less that of an Identity [us].
+def operator_overhead(backend: str = "onnx", *, rounds: int = 20, iterations: int = 500) -> float:
+    """Return the median cost of one segment in a runtime less that of a copy of its tensor [us].
 
     The segment launches one kernel on one thread that copies one number, so what is left is the operator:
     checks, copies in and out, the replay loop.
 
     Args:
+        backend: ``onnx`` for ONNX Runtime, ``pt2`` for torch.
         rounds: Interleaved rounds.
         iterations: Calls of each model in a round.
     """
-    x = np.zeros(_WIDTH, dtype=np.float32)
     with tempfile.TemporaryDirectory(prefix="leapp_policy_") as root:
-        folder = Path(root) / "empty"
-        export(_step, {"x": torch.from_numpy(x)}, name="empty", out_dir=folder)
-        _write_identity(Path(root) / "identity.onnx")
-        segment = open_onnx_session(folder / "empty.onnx")
-        identity = open_onnx_session(Path(root) / "identity.onnx", optimization="disabled")
-        stats = measure_interleaved(
-            {"segment": lambda: segment.run(["y"], {"x": x}), "identity": lambda: identity.run(["y"], {"x": x})},
-            rounds=rounds,
-            iterations_per_round=iterations,
-        )
+        variants = (_in_torch if backend == "pt2" else _in_onnxruntime)(Path(root))
+        stats = measure_interleaved(variants, rounds=rounds, iterations_per_round=iterations)
     return stats["segment"].median_us - stats["identity"].median_us
+
+
+def _in_onnxruntime(root: Path) -> dict[str, Callable[[], object]]:
+    x = np.zeros(_WIDTH, dtype=np.float32)
+    export(_step, {"x": torch.from_numpy(x)}, name="empty", out_dir=root / "empty")
+    _write_identity(root / "identity.onnx")
+    segment = open_onnx_session(root / "empty" / "empty.onnx")
+    identity = open_onnx_session(root / "identity.onnx", optimization="disabled")
+    return {"segment": lambda: segment.run(["y"], {"x": x}), "identity": lambda: identity.run(["y"], {"x": x})}
+
+
+def _in_torch(root: Path) -> dict[str, Callable[[], object]]:
+    from leapp_policy.deploy.pt2_session import Pt2Session
+
+    x = torch.zeros(_WIDTH)
+    export(_step, {"x": x}, name="empty", out_dir=root / "empty", backend="pt2")
+    export(lambda inputs: {"y": inputs["x"].clone()}, {"x": x}, name="copy", out_dir=root / "copy", backend="pt2")
+    segment, copy = Pt2Session(root / "empty" / "empty.pt2"), Pt2Session(root / "copy" / "copy.pt2")
+    return {"segment": lambda: segment.run_tensors([x]), "identity": lambda: copy.run_tensors([x])}
 
 
 def _write_identity(path: Path) -> None:

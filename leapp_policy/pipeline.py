@@ -31,6 +31,8 @@ from leapp_policy.graph.build import build_nodes
 from leapp_policy.graph.link import find_results
 from leapp_policy.rollout.validation import perturb, recorded_executions, validate_executions
 from leapp_policy.specs import Layout, PolicySpec, SegmentsMode, TargetSpec
+from leapp_policy.trace.cpu_target import CpuTarget
+from leapp_policy.trace.cuda_target import CudaOptions
 from leapp_policy.trace.session import TraceSession
 
 E = TypeVar("E", bound=Enum)
@@ -48,6 +50,7 @@ def export(
     segments: SegmentsMode | str = SegmentsMode.AUTO,
     device: str = "cpu",
     march: str | None = None,
+    cuda: CudaOptions | None = None,
     rate_hz: float = 0.0,
     info: Mapping[str, Any] | None = None,
 ) -> Artifact:
@@ -58,11 +61,12 @@ def export(
         example_inputs: Raw signals by name, batch first; shapes and dtypes become the contract.
         name: Name of the artifact, of its manifest and (layout ``single``) of its one node.
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
-        backend: ``onnx``, or a configured backend.
+        backend: ``onnx``, ``pt2``, or a configured backend.
         layout: ``single`` for one model, ``split`` for one per annotated node, ``merged`` for nodes linked into one.
         segments: ``auto``, or ``explicit`` for ``annotate.warp_op()`` blocks alone.
-        device: Device of the traced code.
+        device: Device of the traced code and of the example inputs: ``cpu`` or ``cuda:<index>``.
         march: Instruction set level of exported CPU kernels, e.g. ``x86-64-v2``; None for the default.
+        cuda: Which GPUs the kernels are built for, and how they are captured; None for the defaults.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
         info: What else the report shall say, e.g. which checkpoint this is.
 
@@ -75,9 +79,10 @@ def export(
         ConfigError: The name or the layout is not valid.
     """
     _check_name(name)
-    inputs = _check_inputs(name, example_inputs)
     mode = _choice(SegmentsMode, segments, "Segments")
-    session = TraceSession(name, layout=_choice(Layout, layout, "Layout"), segments=mode, device=device, march=march)
+    chosen_layout = _choice(Layout, layout, "Layout")
+    session = TraceSession(name, layout=chosen_layout, segments=mode, device=device, march=march, cuda=cuda)
+    inputs = _check_inputs(name, example_inputs, device)
     chosen = make_backend(backend) if isinstance(backend, str) else backend
     returned: Mapping[str, Tensor] = {}
     with session:
@@ -118,12 +123,17 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"Name of an artifact must be letters, digits, '_' and '-', got '{name}'")
 
 
-def _check_inputs(name: str, example_inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _check_inputs(name: str, example_inputs: Mapping[str, Tensor], device: str) -> dict[str, Tensor]:
     for key, tensor in example_inputs.items():
         if not isinstance(tensor, Tensor):
             raise ExportError(
                 f"Example input '{key}' of policy '{name}' must be a torch tensor, got {type(tensor).__name__}; "
                 "convert it with torch.as_tensor()"
+            )
+        if tensor.device.type != device.partition(":")[0]:
+            raise ExportError(
+                f"Example input '{key}' of policy '{name}' must be on device '{device}', got '{tensor.device}'; move "
+                "it with .to(device), or export for its device"
             )
     if not example_inputs:
         raise ExportError(f"Policy '{name}' has no example inputs; pass each raw signal by name")
@@ -138,8 +148,7 @@ def _write(
     info: Mapping[str, Any],
     results: tuple[tuple[str, str], ...] = (),
 ) -> Artifact:
-    cpu = session.target
-    target = TargetSpec(session.device, str(wp.config.version), cpu.triple, cpu.march, cpu.features)
+    target = _target(session)
     graphs = build_nodes(session.passes, target)
     spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), results, rate_hz)
     with staged_folder(out_dir) as folder:
@@ -167,7 +176,22 @@ def _write(
     return Artifact(out_dir, spec, segments, audit, files)
 
 
-def start(name: str, *, layout: Layout | str = Layout.SPLIT, device: str = "cpu", march: str | None = None) -> None:
+def _target(session: TraceSession) -> TargetSpec:
+    version = str(wp.config.version)
+    if isinstance(session.target, CpuTarget):
+        cpu = session.target
+        return TargetSpec("cpu", version, cpu.triple, cpu.march, cpu.features)
+    return TargetSpec("cuda", version)
+
+
+def start(
+    name: str,
+    *,
+    layout: Layout | str = Layout.SPLIT,
+    device: str = "cpu",
+    march: str | None = None,
+    cuda: CudaOptions | None = None,
+) -> None:
     """Open a trace for annotated code that the caller runs itself, twice along the same path.
 
     Args:
@@ -175,12 +199,13 @@ def start(name: str, *, layout: Layout | str = Layout.SPLIT, device: str = "cpu"
         layout: ``split``: one node and one model for each annotated name.
         device: Device of the traced code.
         march: Instruction set level of exported CPU kernels; None for the default.
+        cuda: Which GPUs the kernels are built for, and how they are captured; None for the defaults.
 
     Raises:
         AnnotationError: A trace is open.
     """
     _check_name(name)
-    TraceSession(name, layout=_choice(Layout, layout, "Layout"), device=device, march=march).start()
+    TraceSession(name, layout=_choice(Layout, layout, "Layout"), device=device, march=march, cuda=cuda).start()
 
 
 def stop() -> None:
@@ -202,7 +227,7 @@ def compile_graph(
 
     Args:
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
-        backend: ``onnx``, or a configured backend.
+        backend: ``onnx``, ``pt2``, or a configured backend.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
         info: What else the report shall say.
 

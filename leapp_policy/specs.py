@@ -124,6 +124,34 @@ class TargetSpec:
 
 
 @dataclass(frozen=True)
+class GpuBuild:
+    """One build of a CUDA module.
+
+    Attributes:
+        filename: Its file in the bundle.
+        kind: ``cubin`` for machine code of one architecture, ``ptx`` for it and all later ones.
+        arch: Compute capability times ten, e.g. 90.
+    """
+
+    filename: str
+    kind: str
+    arch: int
+
+
+@dataclass(frozen=True)
+class GpuModule:
+    """A CUDA module of a segment.
+
+    Attributes:
+        filename: Its name in the recording.
+        builds: What there is of it, the one of the tracing GPU first.
+    """
+
+    filename: str
+    builds: tuple[GpuBuild, ...]
+
+
+@dataclass(frozen=True)
 class SegmentSpec:
     """A captured run of Warp calls.
 
@@ -136,6 +164,10 @@ class SegmentSpec:
         opened_at: Line of the first call.
         closed_by: What ended the segment.
         target: The machine that it runs on.
+        gpu_modules: Builds of its CUDA modules.
+        written_inputs: Positions of the inputs that it writes.
+        is_direct: Whether its boundary memory is reached through arguments of kernels, copies and fills alone, so
+            that it can run on the caller's buffers.
     """
 
     label: str
@@ -146,6 +178,9 @@ class SegmentSpec:
     opened_at: str
     closed_by: str
     target: TargetSpec
+    gpu_modules: tuple[GpuModule, ...] = ()
+    written_inputs: tuple[int, ...] = ()
+    is_direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,6 +211,7 @@ class NodeSpec:
         states: What it keeps between steps; their tensors are among the inputs and outputs.
         edges: Input name to ``(node, output)`` for inputs that another node makes.
         stages: Names of inner stages, in order, where the layout is ``single``.
+        device: Device family that it was traced on, ``cpu`` or ``cuda``.
     """
 
     name: str
@@ -186,6 +222,7 @@ class NodeSpec:
     states: tuple[StateSpec, ...] = ()
     edges: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     stages: tuple[str, ...] = ()
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

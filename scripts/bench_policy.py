@@ -24,7 +24,7 @@ def main(raw: DictConfig) -> None:
     except LeappPolicyError as error:
         sys.exit(f"Timing failed: {error}")
     print((Path(cfg.artifact) / "bench.md").read_text())
-    print(f"ONNX Runtime is {report['speedup']:.1f} times as fast as the original.")
+    print(f"The artifact, in {report['runtime']}, is {report['speedup']:.1f} times as fast as the original.")
     print(f"Wrote {cfg.artifact}/bench.json and {cfg.artifact}/bench.md")
 
 

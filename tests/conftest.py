@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import builders
+import graph_runs
 import pytest
 import torch
 import warp as wp
 
 wp.config.log_level = wp.LOG_WARNING
+wp.set_device(graph_runs.DEVICE)
 torch.set_num_threads(1)
 
 

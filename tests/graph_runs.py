@@ -6,38 +6,54 @@ This is an export without ONNX: several times as fast, and the segments are the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from collections.abc import Mapping, Sequence
 
 import builders
 import torch
 import warp as wp
 from torch import Tensor
+from torch.export.passes import move_to_device_pass
 
 from leapp_policy.graph.build import NodeGraph, build_node
 from leapp_policy.rollout.validation import perturb
 from leapp_policy.specs import Layout, TargetSpec
+from leapp_policy.trace.cpu_target import CpuTarget
 from leapp_policy.trace.node_pass import NodePass
 from leapp_policy.trace.session import TraceSession
 
+DEVICE = os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cpu")
+"""Device that steps are traced and run on; a CUDA machine runs the same tests with ``cuda:0``."""
+
+
+def on_device() -> contextlib.AbstractContextManager[object]:
+    """Let torch make new tensors on the device of the tests."""
+    return contextlib.nullcontext() if DEVICE == "cpu" else torch.device(DEVICE)
+
 
 def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Clones that a step may write."""
-    return {name: each.clone() for name, each in tensors.items()}
+    """Clones on the device of the tests that a step may write."""
+    return {name: each.to(DEVICE, copy=True) for name, each in tensors.items()}
 
 
 def executions(step: builders.Step, inputs: Mapping[str, Tensor]) -> list[NodePass]:
     """Execute a step as an export does: discovery, capture, once more, and twice on other inputs."""
-    session = TraceSession("n", layout=Layout.SINGLE)
-    with session:
-        for given in (inputs, inputs, inputs, perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)):
+    session = TraceSession("n", layout=Layout.SINGLE, device=DEVICE)
+    varied = perturb(inputs, seed=0), perturb(inputs, seed=1, flip=True)
+    with session, on_device():
+        for given in (inputs, inputs, inputs, *varied):
             session.end_pipeline(step(session.begin_pipeline(copies(given))))
     return session.passes["n"]
 
 
 def target() -> TargetSpec:
     """What the segments of a trace with default settings are built for."""
+    if DEVICE != "cpu":
+        return TargetSpec("cuda", str(wp.config.version))
     cpu = TraceSession("n").target
+    assert isinstance(cpu, CpuTarget)
     return TargetSpec("cpu", str(wp.config.version), cpu.triple, cpu.march, cpu.features)
 
 
@@ -55,11 +71,12 @@ class GraphRun:
 
     def __init__(self, graph: NodeGraph) -> None:
         self._spec = graph.spec
-        self._module = graph.program.module()
+        program = graph.program if DEVICE == "cpu" else move_to_device_pass(graph.program, DEVICE)
+        self._module = program.module()
         self.state = copies(graph.initial)
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        given = {**inputs, **self.state}
+        given = copies({**inputs, **self.state})
         with torch.no_grad():
             outputs = self._module(*(given[spec.name] for spec in self._spec.inputs))
         named = dict(zip([spec.name for spec in self._spec.outputs], outputs, strict=True))
@@ -103,7 +120,8 @@ def assert_graph_acts_as(
     run = GraphRun(graph)
     for seed in seeds:
         given = fresh(inputs, seed)
-        expected = copies(step(copies(given)))
+        with on_device():
+            expected = copies(step(copies(given)))
         got = run(given)
         assert got.keys() == expected.keys()
         for name, value in expected.items():

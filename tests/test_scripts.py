@@ -83,9 +83,26 @@ def test_bench(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     assert (folder / "bench.md").read_text() in done.stdout + "\n"
 
 
+def test_pt2(tmp_path: Path) -> None:
+    """The three commands would work on ONNX artifacts alone."""
+    done = run_script("export_policy", "backend=pt2", "layout=split", "out_dir=arm", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    limits = ("parity.seeds=1", "parity.episodes=1", "parity.steps=20")
+    done = run_script("rollout_parity", "artifact=arm", *limits, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Parity passed." in done.stdout
+    assert "exported program, cpu" in (tmp_path / "arm" / "parity.html").read_text()
+    done = run_script("bench_policy", "artifact=arm", "seconds=0.2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "arm" / "bench.json").read_text())
+    assert report["variants"].keys() == {"eager", "pt2"}
+    assert report["backend"] == "pt2"
+
+
 MISTAKES = {
     "group choice": ("export_policy", ["backend=onix"], ["backend/onix", "onnx"]),
     "key": ("export_policy", ["num_env=2"], ["num_env"]),
+    "key of another backend": ("export_policy", ["backend=pt2", "backend.opset=18"], ["opset"]),
     "type": ("export_policy", ["num_envs=many"], ["num_envs", "many"]),
     "device": ("export_policy", ["device.name=tpu"], ["Export failed: ", "tpu"]),
     "march": ("export_policy", ["device.march=native"], ["Export failed: CPU target must be one of ", "'native'"]),

@@ -97,7 +97,7 @@ def manifest_document(
         initial_values: File of the first values of the state, where there is any.
     """
     nodes = {node.name: node for node in spec.nodes}
-    device = next((segment.target.device for node in spec.nodes for segment in node.segments), "cpu")
+    device = next((node.device for node in spec.nodes if node.device != "cpu"), "cpu")
     flow: dict[str, list[str]] = {}
     for node in spec.nodes:
         for name, (source, output) in node.edges.items():

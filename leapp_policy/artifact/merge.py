@@ -50,6 +50,7 @@ def merge_specs(spec: PolicySpec) -> tuple[NodeSpec, dict[str, str]]:
         constants=tuple(constant for node in spec.nodes for constant in node.constants),
         states=tuple(states),
         stages=tuple(node.name for node in spec.nodes),
+        device=next((node.device for node in spec.nodes if node.device != "cpu"), "cpu"),
     )
     return merged, names
 

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.artifact.merge import merge_models
+from leapp_policy.artifact.onnx_cuda import tune_for_cuda
+from leapp_policy.deploy.torch_operator import output_layout, warp_runner
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
-from leapp_policy.graph.metadata import output_layout
-from leapp_policy.graph.op import warp_runner
 from leapp_policy.specs import NodeSpec, PolicySpec
 
 DOMAIN = "com.nvidia.warp"
@@ -79,6 +79,8 @@ class BackendOnnx:
         model.ir_version = ir_version
         _drop_unread_inputs(model, keep={each.input for each in graph.spec.states})
         _strip_traces(model)
+        if graph.spec.device == "cuda":
+            tune_for_cuda(model)
         return model
 
     def _write(self, spec: NodeSpec, model: onnx.ModelProto, folder: Path) -> ModelFile:

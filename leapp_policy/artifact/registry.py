@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from leapp_policy.artifact.backend import Backend
 from leapp_policy.artifact.onnx import BackendOnnx
+from leapp_policy.artifact.pt2 import BackendPt2
 from leapp_policy.errors import BackendError
 
-_BACKENDS: dict[str, Callable[[], Backend]] = {"onnx": BackendOnnx}
-_CARRY_SEGMENTS = ("onnx", "pt2")
+_BACKENDS: dict[str, Callable[[], Backend]] = {"onnx": BackendOnnx, "pt2": BackendPt2}
 
 
 def make_backend(name: str) -> Backend:
@@ -24,9 +24,7 @@ def make_backend(name: str) -> Backend:
     """
     if name in _BACKENDS:
         return _BACKENDS[name]()
-    if name in _CARRY_SEGMENTS:
-        raise BackendError(f"Backend '{name}' is not built yet; use {sorted(_BACKENDS)}")
     raise BackendError(
         f"Backend '{name}' cannot carry a Warp segment: the bundle is a constant input of the model, which only "
-        f"{' and '.join(_CARRY_SEGMENTS)} represent; use one of {sorted(_BACKENDS)}"
+        f"{' and '.join(_BACKENDS)} represent; use one of {sorted(_BACKENDS)}"
     )

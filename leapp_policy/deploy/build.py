@@ -26,6 +26,7 @@ from leapp_policy.errors import RuntimeLibraryError
 _COMPILERS = ("c++", "g++", "clang++")
 _TAIL_LINES = 15
 _LIBRARIES = (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME)
+_ALL_LIBRARIES = (*_LIBRARIES, library.TORCH_LIBRARY_NAME)
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,13 @@ def runtime_sources() -> Path:
     )
 
 
-def build_runtime(build_dir: Path, install_dir: Path) -> list[Path]:
+def build_runtime(build_dir: Path, install_dir: Path, *, torch: bool = False) -> list[Path]:
     """Compile the native libraries and install them.
 
     Args:
         build_dir: Folder for CMake's files; made if need be and kept.
         install_dir: Folder to write the libraries to.
+        torch: Build the operator for libtorch, too; torch must be installed.
 
     Returns:
         The libraries that were written.
@@ -91,6 +93,7 @@ def build_runtime(build_dir: Path, install_dir: Path) -> list[Path]:
         "-DCMAKE_BUILD_TYPE=Release",
         f"-DPython_EXECUTABLE={sys.executable}",
         "-DLEAPP_POLICY_INSTALL_DIR=.",
+        f"-DLEAPP_POLICY_TORCH={'ON' if torch else 'OFF'}",
     ]
     _run_step(configure, "configure the runtime")
     _run_step([cmake, "--build", str(build_dir), "--parallel"], "compile the runtime")
@@ -98,7 +101,8 @@ def build_runtime(build_dir: Path, install_dir: Path) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix=".staging-", dir=install_dir) as staging:
         _run_step([cmake, "--install", str(build_dir), "--prefix", staging], "install the runtime")
         # A process that has the old library loaded keeps it; overwriting its bytes would crash it.
-        return [(Path(staging) / name).replace(install_dir / name) for name in _LIBRARIES]
+        names = _ALL_LIBRARIES if torch else _LIBRARIES
+        return [(Path(staging) / name).replace(install_dir / name) for name in names]
 
 
 def install_folder() -> Path:
@@ -109,7 +113,14 @@ def install_folder() -> Path:
 
 def status_rows() -> list[StatusRow]:
     """Return the state of each part that a robot process needs."""
-    return [_onnx_row(), _runtime_row(), _warp_row()]
+    rows = [_onnx_row(), _runtime_row(), _warp_row()]
+    try:
+        rows.append(_torch_row(library.torch_library()))
+    except RuntimeLibraryError as e:
+        # It is built on request; who names one wants it.
+        if os.environ.get(library.TORCH_LIBRARY_VARIABLE):
+            rows.append(StatusRow("torch operator", False, str(e)))
+    return rows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,6 +148,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--status", action="store_true", help="show what is there and build nothing")
     parser.add_argument("--build-dir", type=Path, help="folder for CMake's files (default: a temporary one)")
+    parser.add_argument("--torch", action="store_true", help="build the operator for libtorch, too")
     parser.add_argument("--clean", action="store_true", help="empty CMake's files and the libraries first")
     return parser.parse_args(argv)
 
@@ -146,17 +158,17 @@ def _build(args: argparse.Namespace) -> int:
     if args.clean:
         _clean(args.build_dir, target)
     if args.build_dir is not None:
-        written = build_runtime(args.build_dir.absolute(), target)
+        written = build_runtime(args.build_dir.absolute(), target, torch=args.torch)
     else:
         with tempfile.TemporaryDirectory(prefix="leapp-policy-build-") as folder:
-            written = build_runtime(Path(folder), target)
+            written = build_runtime(Path(folder), target, torch=args.torch)
     for path in written:
         print(f"wrote {path}")
     return 0
 
 
 def _clean(build_dir: Path | None, target: Path) -> None:
-    for name in _LIBRARIES:
+    for name in _ALL_LIBRARIES:
         (target / name).unlink(missing_ok=True)
     if build_dir is None or not build_dir.exists():
         return
@@ -219,6 +231,19 @@ def _onnx_row() -> StatusRow:
     except Exception as e:  # onnxruntime's own exception types are not stable
         return StatusRow(name, False, f"{path}; onnxruntime {ort.__version__} cannot load it ({e})")
     return StatusRow(name, True, f"{path}; onnxruntime {ort.__version__}")
+
+
+def _torch_row(path: Path) -> StatusRow:
+    name = "torch operator"
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as e:
+        return StatusRow(name, False, f"{path}; torch is not installed ({e}): pip install torch")
+    try:
+        torch.ops.load_library(str(path))
+    except Exception as e:  # OSError, or what torch's registration throws
+        return StatusRow(name, False, f"{path}; torch {torch.__version__} cannot load it ({e}); build it again")
+    return StatusRow(name, True, f"{path}; torch {torch.__version__}")
 
 
 def _runtime_row() -> StatusRow:

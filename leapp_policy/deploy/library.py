@@ -17,8 +17,10 @@ from leapp_policy.errors import RuntimeLibraryError
 
 ONNX_LIBRARY_NAME = "libleapp_policy_onnx.so"
 RUNTIME_LIBRARY_NAME = "libleapp_policy_runtime.so"
+TORCH_LIBRARY_NAME = "libleapp_policy_torch.so"
 ONNX_LIBRARY_VARIABLE = "LEAPP_POLICY_ONNX_LIBRARY"
 RUNTIME_LIBRARY_VARIABLE = "LEAPP_POLICY_RUNTIME_LIBRARY"
+TORCH_LIBRARY_VARIABLE = "LEAPP_POLICY_TORCH_LIBRARY"
 
 _DISTRIBUTION = "leapp-policy"
 _NATIVE = "_native"
@@ -48,6 +50,19 @@ def runtime_library() -> Path:
     return _find(RUNTIME_LIBRARY_NAME, RUNTIME_LIBRARY_VARIABLE)
 
 
+def torch_library() -> Path:
+    """Return the library to pass to ``torch.ops.load_library``, or to link a libtorch program with.
+
+    Returns:
+        Absolute path of the torch operator library.
+
+    Raises:
+        RuntimeLibraryError: The library is neither where its environment variable says nor in the package; it is
+            built on request, by ``leapp-policy-build-runtime --torch``.
+    """
+    return _find(TORCH_LIBRARY_NAME, TORCH_LIBRARY_VARIABLE, "leapp-policy-build-runtime --torch")
+
+
 def native_folders() -> list[Path]:
     """Return the folders that may hold the native libraries, best first.
 
@@ -69,7 +84,7 @@ def _unique(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
-def _find(name: str, variable: str) -> Path:
+def _find(name: str, variable: str, command: str = "leapp-policy-build-runtime") -> Path:
     # A path that the user names is the only one: another library must not run in its stead.
     named = os.environ.get(variable)
     candidates = [Path(named).absolute()] if named else [folder / name for folder in native_folders()]
@@ -81,5 +96,5 @@ def _find(name: str, variable: str) -> Path:
     named_by = f", the value of {variable}" if named else ""
     raise RuntimeLibraryError(
         f"leapp-policy's native runtime was not found at '{candidates[0]}'{named_by}{also}; run "
-        f"`leapp-policy-build-runtime` or set {variable} to the path of '{name}'."
+        f"`{command}` or set {variable} to the path of '{name}'."
     )

@@ -53,7 +53,7 @@ class NativeSegment:
         Args:
             bundle: WRPB archive; not needed afterwards.
             runtime_metadata: The JSON text that belongs to it.
-            device: Device to run on; this build knows ``cpu``.
+            device: Device to run on: ``cpu``, ``cuda`` or ``cuda:<index>``.
 
         Raises:
             RuntimeLibraryError: The native library or Warp's libraries are missing or cannot be loaded.
@@ -95,13 +95,15 @@ class NativeSegment:
         self.run_into([a.ctypes.data for a in arrays], [o.ctypes.data for o in outputs])
         return outputs
 
-    def run_into(self, input_ptrs: Sequence[int], output_ptrs: Sequence[int]) -> None:
+    def run_into(self, input_ptrs: Sequence[int], output_ptrs: Sequence[int], stream: int | None = None) -> None:
         """Run the segment once between buffers of the caller.
 
         Args:
-            input_ptrs: Addresses of dense host memory in metadata order, e.g. ``tensor.data_ptr()``, each of
-                the recorded number of bytes [B].
+            input_ptrs: Addresses of dense memory of the segment's device in metadata order, e.g.
+                ``tensor.data_ptr()``, each of the recorded number of bytes [B].
             output_ptrs: Addresses to write, likewise.
+            stream: Handle of the CUDA stream that takes the work, e.g. ``torch.cuda.Stream.cuda_stream``; None on
+                the CPU. On CUDA the call returns at once, and the memory must live until the work is done.
 
         Raises:
             ContractError: The number of addresses is wrong, or one is null.
@@ -118,7 +120,7 @@ class NativeSegment:
             )
         ins = (_ConstBuffer * counts[0])(*zip(input_ptrs, self._input_sizes, strict=True))
         outs = (_Buffer * counts[1])(*zip(output_ptrs, self._output_sizes, strict=True))
-        status = self._library.lp_segment_run(self._handle, ins, counts[0], outs, counts[1], None)
+        status = self._library.lp_segment_run(self._handle, ins, counts[0], outs, counts[1], stream)
         if status != _OK:
             kind = ContractError if status == _INVALID_ARGUMENT else SegmentRunError
             raise kind(_last_error(self._library))

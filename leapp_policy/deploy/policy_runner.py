@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run an artifact step by step on a robot. Imports neither torch nor Warp."""
+"""Run an artifact step by step on a robot.
+
+Imports no runtime until a model needs it: for ONNX models neither torch nor Warp, for PT2 models torch, not Warp.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from leapp_policy.artifact.manifest import Manifest, ModelEntry, file_digest, read_manifest
-from leapp_policy.deploy.onnx_session import open_onnx_session
-from leapp_policy.errors import ArtifactError, ContractError
+from leapp_policy.deploy.model_session import ModelSession, Port
+from leapp_policy.errors import ArtifactError, ContractError, LeappPolicyError
 from leapp_policy.specs import TensorSpec
 
-_DTYPES = {
-    "tensor(bool)": "bool",
-    "tensor(uint8)": "uint8",
-    "tensor(int8)": "int8",
-    "tensor(int16)": "int16",
-    "tensor(int32)": "int32",
-    "tensor(int64)": "int64",
-    "tensor(float16)": "float16",
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-}
+_BACKENDS = ("onnx", "pt2")
 
 
 class PolicyRunner:
@@ -38,21 +31,26 @@ class PolicyRunner:
         inputs: The signals to pass, by name.
         outputs: The signals that a step returns, by name.
         output_keys: ``node/output`` of each signal that a step returns.
+        runtime: What runs the models, for people.
         state: What the policy keeps between steps, by ``node/input``; the runner owns it.
     """
 
     output_keys: dict[str, str]
 
-    def __init__(self, folder: str | Path, *, threads: int = 1, optimization: str = "all") -> None:
+    def __init__(
+        self, folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all"
+    ) -> None:
         """Check and open an artifact.
 
         Args:
             folder: The artifact.
-            threads: Threads of ONNX Runtime within an operator.
-            optimization: ``disabled``, ``basic``, ``extended`` or ``all``.
+            device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
+            threads: Threads of the runtime within an operator.
+            optimization: Of ONNX models: ``disabled``, ``basic``, ``extended`` or ``all``.
 
         Raises:
             ArtifactError: It is incomplete, damaged, or does not fit this machine.
+            ConfigError: This machine cannot run on the device.
             RuntimeLibraryError: The native library was not found.
         """
         folder = Path(folder)
@@ -60,8 +58,15 @@ class PolicyRunner:
         if not self.manifest.models:
             raise ArtifactError(f"Artifact '{folder}' has no model; export the policy again")
         self._models = [
-            _Model(entry, _checked_model(folder, entry), threads, optimization) for entry in self.manifest.models
+            _Model(
+                entry,
+                _open_session(
+                    _checked_model(folder, entry), entry, device or self.manifest.device, threads, optimization
+                ),
+            )
+            for entry in self.manifest.models
         ]
+        self.runtime = ", ".join(dict.fromkeys(model.session.runtime for model in self._models))
         self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
         self._feedback = [(key, each) for key, targets in self.manifest.feedback_flow.items() for each in targets]
         self._initial = _initial_values(folder, self.manifest)
@@ -81,7 +86,7 @@ class PolicyRunner:
 
         Raises:
             ContractError: A signal is missing, unknown, or has another shape or dtype than the manifest, or is NaN.
-            ArtifactError: ONNX Runtime reported an error.
+            ArtifactError: The model's runtime reported an error.
         """
         self._check(obs)
         values: dict[str, np.ndarray] = {}
@@ -178,13 +183,14 @@ class PolicyRunner:
         return found
 
 
-def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> PolicyRunner:
+def load(folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all") -> PolicyRunner:
     """Open an artifact to run it.
 
     Args:
         folder: The artifact.
-        threads: Threads of ONNX Runtime within an operator.
-        optimization: ``disabled``, ``basic``, ``extended`` or ``all``.
+        device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
+        threads: Threads of the runtime within an operator.
+        optimization: Of ONNX models: ``disabled``, ``basic``, ``extended`` or ``all``.
 
     Returns:
         A ``PolicyRunner``: ``step(dict of arrays) -> dict of arrays`` and ``reset(rows=None)``.
@@ -193,30 +199,55 @@ def load(folder: str | Path, *, threads: int = 1, optimization: str = "all") -> 
         ArtifactError: It is incomplete, damaged, or does not fit this machine.
         RuntimeLibraryError: The native library was not found.
     """
-    return PolicyRunner(folder, threads=threads, optimization=optimization)
+    return PolicyRunner(folder, device=device, threads=threads, optimization=optimization)
 
 
 class _Model:
     """One model with its session."""
 
-    def __init__(self, entry: ModelEntry, path: Path, threads: int, optimization: str) -> None:
+    def __init__(self, entry: ModelEntry, session: ModelSession) -> None:
         self.entry = entry
-        self._session = open_onnx_session(path, threads=threads, optimization=optimization)
-        self._names = [spec.name for spec in entry.outputs]
-        _check_against_model(entry, "takes", entry.inputs, self._session.get_inputs())
-        _check_against_model(entry, "gives", entry.outputs, self._session.get_outputs())
+        self.session = session
+        _check_against_model(entry, "takes", entry.inputs, session.inputs)
+        _check_against_model(entry, "gives", entry.outputs, session.outputs)
 
-    def run(self, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+    def run(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         try:
-            return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
+            return self.session.run(feeds)
+        except LeappPolicyError:
+            raise
         except Exception as error:
-            raise ArtifactError(f"Model '{self.entry.path}' failed in ONNX Runtime: {error}") from error
+            raise ArtifactError(f"Model '{self.entry.path}' failed in {self.session.runtime}: {error}") from error
 
 
-def _check_against_model(entry: ModelEntry, verb: str, specs: Sequence[TensorSpec], found: Sequence[Any]) -> None:
+def _open_session(path: Path, entry: ModelEntry, device: str, threads: int, optimization: str) -> ModelSession:
+    """Open a model; just here the package that runs it is imported."""
+    if entry.backend == "onnx":
+        from leapp_policy.deploy.onnx_session import OnnxSession
+
+        return OnnxSession(path, device=device, threads=threads, optimization=optimization)
+    try:
+        from leapp_policy.deploy.pt2_session import Pt2Session
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ArtifactError(
+            f"Model '{entry.path}' has backend 'pt2', which needs torch, and there is none; install torch, or export "
+            "the policy with backend=onnx"
+        ) from error
+    return Pt2Session(
+        path,
+        input_names=[each.name for each in entry.inputs],
+        output_names=[each.name for each in entry.outputs],
+        device=device,
+        threads=threads,
+    )
+
+
+def _check_against_model(entry: ModelEntry, verb: str, specs: Sequence[TensorSpec], found: Sequence[Port]) -> None:
     """Hold the manifest against what the model says of itself."""
     said = {spec.name: (spec.dtype, list(spec.shape)) for spec in specs}
-    real = {each.name: (_DTYPES.get(each.type, each.type), list(each.shape)) for each in found}
+    real = {each.name: (each.dtype, list(each.shape)) for each in found}
     if said.keys() != real.keys():
         raise ArtifactError(
             f"Model '{entry.path}' {verb} {sorted(real)}, but its manifest says {sorted(said)}; export it again"
@@ -233,8 +264,10 @@ def _checked_model(folder: Path, entry: ModelEntry) -> Path:
     path = folder / entry.path
     if path.parent != folder or not path.is_file():
         raise ArtifactError(f"Artifact '{folder}' has no model file '{entry.path}'; copy the whole folder")
-    if entry.backend != "onnx":
-        raise ArtifactError(f"Model '{entry.path}' has backend '{entry.backend}', expected 'onnx'; export it again")
+    if entry.backend not in _BACKENDS:
+        raise ArtifactError(
+            f"Model '{entry.path}' has backend '{entry.backend}', expected one of {list(_BACKENDS)}; export it again"
+        )
     digest = file_digest(path)
     if digest != entry.sha256:
         raise ArtifactError(

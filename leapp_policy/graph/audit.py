@@ -3,7 +3,7 @@
 
 (a) The recorded inputs give what the traced code gave. (b) A second replay gives the same, else the
 segment keeps something. (c) After a replay on other inputs the same again, else it reads memory that it
-did not write first.
+did not write first. (d) On CUDA: run on the caller's buffers it gives what it gives on its own memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from leapp_policy.deploy.native_segment import NativeSegment
 from leapp_policy.errors import ExportError, HiddenStateError
 from leapp_policy.graph.compare import is_close, largest_difference, same_bytes
+from leapp_policy.graph.metadata import without_direct
 from leapp_policy.specs import ConstantSpec
 from leapp_policy.trace.node_pass import SegmentTrace
 
@@ -54,7 +55,8 @@ def audit_segment(trace: SegmentTrace, metadata: str, bundle: bytes) -> SegmentA
         ExportError: The replay gives other results than the traced code.
         HiddenStateError: A replay depends on the ones before.
     """
-    with NativeSegment(bundle, metadata) as segment:
+    device = _device_of(trace)
+    with NativeSegment(bundle, metadata, device) as segment:
         first = _replay(segment, trace.fed, trace.made)
         error = max((largest_difference(a, b) for a, b in zip(first, trace.made, strict=True)), default=0.0)
         for spec, got, expected in zip(trace.outputs, first, trace.made, strict=True):
@@ -69,6 +71,10 @@ def audit_segment(trace: SegmentTrace, metadata: str, bundle: bytes) -> SegmentA
         _replay(segment, [_other(tensor) for tensor in trace.fed], trace.made)
         after = _replay(segment, trace.fed, trace.made)
         _require_same(trace, first, after, "a replay after one on other inputs")
+    if device != "cpu":
+        with NativeSegment(bundle, without_direct(metadata), device) as segment:
+            own = _replay(segment, trace.fed, trace.made)
+            _require_same(trace, own, first, "a replay on the caller's buffers")
     bitwise = all(same_bytes(a, b) for a, b in zip(first, trace.made, strict=True))
     return SegmentAudit(trace.label, error, bitwise, True, True, trace.constants)
 
@@ -76,14 +82,22 @@ def audit_segment(trace: SegmentTrace, metadata: str, bundle: bytes) -> SegmentA
 def _replay(segment: NativeSegment, fed: Sequence[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
     held = [tensor.contiguous() for tensor in fed]
     outputs = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in like]
-    segment.run_into([tensor.data_ptr() for tensor in held], [tensor.data_ptr() for tensor in outputs])
+    on_cuda = any(tensor.is_cuda for tensor in (*held, *outputs))
+    stream = torch.cuda.current_stream(outputs[0].device).cuda_stream if on_cuda else None
+    segment.run_into([tensor.data_ptr() for tensor in held], [tensor.data_ptr() for tensor in outputs], stream)
+    if on_cuda:
+        torch.cuda.synchronize(outputs[0].device)
     return outputs
+
+
+def _device_of(trace: SegmentTrace) -> str:
+    return next((str(tensor.device) for tensor in (*trace.made, *trace.fed)), "cpu")
 
 
 def _require_same(trace: SegmentTrace, first: list[Tensor], second: list[Tensor], what: str) -> None:
     for spec, a, b in zip(trace.outputs, first, second, strict=True):
         # Atomic sums may round another way in another order; on one CPU thread they do not.
-        if not same_bytes(a, b):
+        if not (is_close(a, b) if a.is_cuda else same_bytes(a, b)):
             raise HiddenStateError(
                 f"Segment '{trace.label}' (opened at {trace.opened_at}) keeps something between replays: "
                 f"'{spec.param_name}' {spec.warp_dtype}{list(spec.warp_shape)}, {spec.num_bytes} bytes, differs by "
@@ -96,7 +110,7 @@ def _other(tensor: Tensor) -> Tensor:
     """Other contents of the same kind: shuffled, so that indices and flags stay in range."""
     generator = torch.Generator().manual_seed(7)
     flat = tensor.flatten()
-    shuffled = flat[torch.randperm(flat.numel(), generator=generator)]
+    shuffled = flat[torch.randperm(flat.numel(), generator=generator).to(flat.device)]
     if tensor.is_floating_point():
         shuffled = shuffled * 0.5 + 0.25
     return shuffled.view(tensor.shape).to(tensor.dtype)

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
+from leapp_policy.deploy.torch_operator import bundle_tensor, warp_runner
 from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
 from leapp_policy.graph.bundle import pack_bundle
 from leapp_policy.graph.freeze_check import check_frozen, check_results
 from leapp_policy.graph.link import link_nodes
 from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
-from leapp_policy.graph.op import bundle_tensor, warp_runner
 from leapp_policy.graph.passes.clone_sources import clone_written_sources
 from leapp_policy.graph.passes.fold_constants import fold_constant_views
+from leapp_policy.graph.passes.move_to_cpu import move_to_cpu
 from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs
 from leapp_policy.graph.state_check import check_state
 from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
@@ -100,7 +101,9 @@ def build_node(
     module = _graph_module(traced, encoded, bundles)
     check_state(module, passes)
     check_results(passes)
-    inputs = {name: tensor.clone() for name, tensor in traced.inputs.items()}
+    # Exporters trace fake tensors, of which the CPU has all: a model has no device but that of its session.
+    move_to_cpu(module)
+    inputs = {name: tensor.to("cpu", copy=True) for name, tensor in traced.inputs.items()}
     program = _functional(module, tuple(inputs.values()), traced.name)
     metadata = prune_runner_outputs(program.graph_module.graph, warp_runner())
     program.graph_module.recompile()
@@ -114,10 +117,15 @@ def build_node(
         states=tuple(each.spec for each in traced.states.entries.values()),
         edges=dict(edges or {}),
         stages=tuple(traced.stages),
+        device=target.device,
     )
-    executions = tuple((dict(each.inputs), dict(each.outputs)) for each in [traced, *passes[2:]])
-    initial = {each.spec.input: each.initial for each in passes[0].states.entries.values()}
+    executions = tuple((_on_cpu(each.inputs), _on_cpu(each.outputs)) for each in [traced, *passes[2:]])
+    initial = {each.spec.input: each.initial.cpu() for each in passes[0].states.entries.values()}
     return NodeGraph(spec, program, executions, initial, tuple(audits))
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def _traced_pass(passes: list[NodePass]) -> NodePass:
@@ -149,6 +157,9 @@ def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
         opened_at=segment.opened_at.short,
         closed_by=segment.closed_by,
         target=target,
+        gpu_modules=segment.gpu_modules,
+        written_inputs=segment.written_inputs,
+        is_direct=segment.is_direct,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from leapp_policy.graph.bundle import archive_format, bundle_digest
-from leapp_policy.specs import BoundarySpec, SegmentSpec, TargetSpec
+from leapp_policy.specs import BoundarySpec, GpuModule, SegmentSpec
 
 SCHEMA = 1
 
@@ -27,21 +27,12 @@ def encode_metadata(segment: SegmentSpec, bundle: bytes) -> str:
         "leapp_policy": {
             "schema": SCHEMA,
             "segment": segment.label,
-            **_target(segment.target),
+            **_target(segment),
             "wrp_format": archive_format(bundle),
             "bundle": {"sha256": bundle_digest(bundle), "size": len(bundle)},
         },
     }
     return json.dumps(metadata, sort_keys=True, separators=(",", ":"))
-
-
-def output_layout(metadata: str) -> list[tuple[list[int], str]]:
-    """Return shape and dtype name of each output.
-
-    Args:
-        metadata: The JSON text.
-    """
-    return [(list(each["shape"]), str(each["dtype"])) for each in json.loads(metadata)["outputs"]]
 
 
 def segment_label(metadata: str) -> str:
@@ -90,8 +81,29 @@ def _boundary(index: int, spec: BoundarySpec) -> dict[str, Any]:
     }
 
 
-def _target(target: TargetSpec) -> dict[str, Any]:
+def _target(segment: SegmentSpec) -> dict[str, Any]:
+    target = segment.target
     described: dict[str, Any] = {"device": target.device, "warp_version": target.warp_version}
     if target.device == "cpu":
         described["cpu"] = {"triple": target.triple, "march": target.march, "features": list(target.features)}
+    else:
+        described["cuda"] = {"modules": [_gpu_module(each) for each in segment.gpu_modules]}
+        if segment.is_direct:
+            described["direct"] = {"written_inputs": list(segment.written_inputs)}
     return described
+
+
+def _gpu_module(module: GpuModule) -> dict[str, Any]:
+    binaries = [{"filename": each.filename, "kind": each.kind, "arch": each.arch} for each in module.builds]
+    return {"filename": module.filename, "binaries": binaries}
+
+
+def without_direct(metadata: str) -> str:
+    """Return metadata of a segment that runs as a whole, on its own memory.
+
+    Args:
+        metadata: The JSON text.
+    """
+    decoded = json.loads(metadata)
+    decoded["leapp_policy"].pop("direct", None)
+    return json.dumps(decoded, sort_keys=True, separators=(",", ":"))

@@ -82,7 +82,7 @@ def perturb(inputs: Mapping[str, Tensor], *, seed: int, flip: bool = False) -> d
     varied = {}
     for name, tensor in inputs.items():
         if tensor.is_floating_point():
-            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2.0 - 1.0
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) * 2.0 - 1.0
             size = -1.3 if flip else 1.0
             tensor = (tensor.double() * (size + 0.03 * noise) + 0.01 * noise.flip(0)).to(tensor.dtype)
         elif flip and tensor.dtype == torch.bool:

@@ -16,8 +16,10 @@ import warp as wp
 from warp import capture_begin, capture_end, capture_launch, capture_save
 
 from leapp_policy.errors import TraceError
+from leapp_policy.trace.capture_stream import CaptureStream
+from leapp_policy.trace.cuda_target import ArchiveFiles
+from leapp_policy.trace.warp_arrays import carry_no_contents
 
-ArchiveFiles = tuple[tuple[str, bytes], ...]
 _STEM = "segment"
 
 
@@ -28,22 +30,23 @@ class SegmentCapture:
     otherwise be recorded, or end the capture.
 
     Args:
-        device: Warp device, e.g. ``cpu``.
+        stream: Where it is made.
     """
 
-    def __init__(self, device: str) -> None:
-        self._device = device
+    def __init__(self, stream: CaptureStream) -> None:
+        self.stream = stream
         self._graph: Any = None
         self._open = False
         self._collector_was_on = gc.isenabled()
         gc.disable()
         try:
-            capture_begin(device=device, apic=True, force_module_load=False)
+            stream.settle()
+            capture_begin(**stream.begin_arguments())
             self._open = True
         except BaseException as error:
             self._restore_collector()
             raise TraceError(
-                f"A Warp capture could not be opened on device '{device}': {error}; "
+                f"A Warp capture could not be opened on device '{stream.device}': {error}; "
                 "end any wp.ScopedCapture around the traced code"
             ) from error
 
@@ -51,17 +54,17 @@ class SegmentCapture:
     def paused(self) -> Iterator[None]:
         """Let Warp work for real for a while; nothing of it is recorded."""
         context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
-        graph = context.capture_pause(device=self._device)
+        graph = context.capture_pause(**self.stream.end_arguments())
         try:
             yield
         finally:
-            context.capture_resume(graph, device=self._device)
+            context.capture_resume(graph, **self.stream.end_arguments())
 
     def end(self) -> None:
         """Stop recording; nothing has run yet."""
         self._open = False
         try:
-            self._graph = capture_end(device=self._device)
+            self._graph = capture_end(**self.stream.end_arguments())
         finally:
             self._restore_collector()
 
@@ -77,6 +80,8 @@ class SegmentCapture:
         """
         with tempfile.TemporaryDirectory(prefix="leapp_policy_") as folder:
             root = Path(folder)
+            if self.stream.is_cuda:
+                carry_no_contents(self._graph, [*inputs.values(), *outputs.values()])
             capture_save(self._graph, str(root / _STEM), inputs=dict(inputs), outputs=dict(outputs))
             modules = sorted(path for path in (root / f"{_STEM}_modules").glob("*") if path.is_file())
             files = [root / f"{_STEM}.wrp", *modules]
@@ -84,7 +89,9 @@ class SegmentCapture:
 
     def launch(self) -> None:
         """Run what was recorded, so that the traced code goes on with real results."""
-        capture_launch(self._graph)
+        self.stream.settle()
+        capture_launch(self._graph, stream=self.stream.stream)
+        self.stream.settle()
 
     def abort(self) -> None:
         """Close an open capture and throw it away."""

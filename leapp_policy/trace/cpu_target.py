@@ -7,7 +7,9 @@ Feature lists of the x86-64 levels: System V psABI for x86-64, section 3.1.1.
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from leapp_policy.errors import ConfigError
 
@@ -32,9 +34,9 @@ class CpuTarget:
     features: tuple[str, ...]
 
     @property
-    def compiler_flags(self) -> str:
-        """Flags for Warp's CPU compiler, without any feature of the host."""
-        return f"-target-cpu {self.march}"
+    def module_options(self) -> Mapping[str, Any]:
+        """Options that Warp modules are built with: this level, without any feature of the host."""
+        return {"cpu_compiler_flags": f"-target-cpu {self.march}"}
 
 
 def cpu_target(march: str | None = None) -> CpuTarget:

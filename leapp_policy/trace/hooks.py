@@ -28,7 +28,8 @@ class HookedCall:
         kernel: The kernel of a launch, else None.
         arguments: Everything that was passed and matters, in order.
         written: Arrays that the call writes, besides what a kernel's code tells.
-        device: Device of the call where it was given.
+        kernel_arguments: What the kernel gets, inputs first.
+        device: Device that a launch runs on, None for other calls.
     """
 
     name: str
@@ -36,6 +37,7 @@ class HookedCall:
     arguments: tuple[Any, ...]
     written: tuple[Any, ...] = ()
     kernel_arguments: tuple[Any, ...] = ()
+    device: Any = None
 
 
 class WarpListener(Protocol):
@@ -53,7 +55,7 @@ class WarpListener(Protocol):
         """A conversion that only makes another name for the same memory."""
         ...
 
-    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> None:
+    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> Any:
         """An array that is made of host data."""
         ...
 
@@ -67,6 +69,10 @@ class WarpListener(Protocol):
 
     def is_listening(self) -> bool:
         """Whether the calling thread is the traced one."""
+        ...
+
+    def redirects_streams(self) -> bool:
+        """Whether a stream that the user names must give way to that of an open capture."""
         ...
 
 
@@ -117,7 +123,7 @@ _BOUNDARIES = (
     (wp.indexedarray, "numpy"),
     (wp.indexedarray, "list"),
 )
-_CONVERSIONS = ((wp, "from_torch"), (wp, "from_numpy"), (wp, "from_dlpack"))
+_CONVERSIONS = ((wp, "from_torch"), (wp, "from_dlpack"))
 _REFUSED = ((wp, "capture_begin"), (wp, "capture_launch"), (wp, "capture_save"), (wp, "capture_load"))
 _TENSOR_READS = ("numpy", "tolist")
 
@@ -151,6 +157,7 @@ class WarpHooks:
             for (owner, name), written in _CALLS.items():
                 self._patch(owner, name, functools.partial(self._call_hook, written=written))
             self._patch(wp.array, "__init__", self._construct_hook)
+            self._patch(wp, "from_numpy", self._from_host_hook)
             for owner, name in _BOUNDARIES:
                 self._patch(owner, name, self._boundary_hook)
             for owner, name in _CONVERSIONS:
@@ -177,7 +184,7 @@ class WarpHooks:
         if original is None:
             return
         inherited = name not in vars(owner)
-        hook = make(public_name(owner, name), original)
+        hook = make(public_name(owner, name), _without_stream(original, self._listener))
         setattr(owner, name, functools.wraps(original)(hook))
         self._saved.append((owner, name, original, inherited))
 
@@ -195,7 +202,8 @@ class WarpHooks:
             adjoint = tuple(arrays_in([*kwargs.get("adj_inputs", ()), *kwargs.get("adj_outputs", ())]))
             values = (*inputs, *outputs)
             options = tuple(f"{key}={value}" for key, value in kwargs.items() if key in ("block_dim", "adjoint"))
-            call = HookedCall(name, kernel, (dim, *values, *options), adjoint, values)
+            device = _device_of_launch(kwargs.get("device"), kwargs.get("stream"))
+            call = HookedCall(name, kernel, (dim, *values, *options), adjoint, values, device)
             return listener.on_warp_call(call, run)
 
         return launch
@@ -210,7 +218,9 @@ class WarpHooks:
             given = dict(zip(("kernel", "dim", "inputs", "outputs"), args, strict=False)) | kwargs
             values = (*given.get("inputs", ()), *given.get("outputs", ()))
             shape = (given.get("dim"), given.get("block_dim"))
-            return listener.on_warp_call(HookedCall(name, given.get("kernel"), (*shape, *values), (), values), run)
+            device = _device_of_launch(given.get("device"), given.get("stream"))
+            call = HookedCall(name, given.get("kernel"), (*shape, *values), (), values, device)
+            return listener.on_warp_call(call, run)
 
         return launch_tiled
 
@@ -222,7 +232,7 @@ class WarpHooks:
             if not listener.is_listening():
                 return run()
             values = tuple(command.fwd_args or ())
-            call = HookedCall(name, command.kernel, (int(command.bounds.size), *values), (), values)
+            call = HookedCall(name, command.kernel, (int(command.bounds.size), *values), (), values, command.device)
             return listener.on_warp_call(call, lambda: _with_current_binary(command, run))
 
         return launch
@@ -252,6 +262,15 @@ class WarpHooks:
                 listener.on_warp_construct(data, run)
 
         return construct
+
+    def _from_host_hook(self, name: str, original: Callable) -> Callable:
+        listener = self._listener
+
+        def convert(*args: Any, **kwargs: Any) -> Any:
+            run = lambda: original(*args, **kwargs)  # noqa: E731
+            return listener.on_warp_construct(None, run) if listener.is_listening() else run()
+
+        return convert
 
     def _boundary_hook(self, name: str, original: Callable) -> Callable:
         listener = self._listener
@@ -289,6 +308,32 @@ class WarpHooks:
             return listener.on_tensor_read(label, tensor, run) if listener.is_listening() else run()
 
         return read
+
+
+def _device_of_launch(device: Any, stream: Any) -> Any:
+    """Return where a launch runs, as Warp decides it."""
+    return stream.device if stream is not None else wp.get_device(device)
+
+
+def _without_stream(original: Callable, listener: WarpListener) -> Callable:
+    """Let a call that names a stream go to the capture's stream while one is open; the device stays."""
+    if not inspect.isfunction(original):
+        return original
+    signature = inspect.signature(original)
+    if "stream" not in signature.parameters:
+        return original
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not listener.redirects_streams():
+            return original(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        stream = bound.arguments.pop("stream", None)
+        if stream is not None and "device" in signature.parameters:
+            bound.arguments["device"] = stream.device
+        return original(*bound.args, **bound.kwargs)
+
+    return call
 
 
 def _as_arrays(kernel: Any, inputs: Sequence, outputs: Sequence) -> tuple[list[Any], list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from leapp_policy.errors import AnnotationError, FrozenValueError, SegmentMismatchError, TraceError
-from leapp_policy.specs import BoundarySpec, ConstantSpec, TensorSemantics
+from leapp_policy.specs import BoundarySpec, ConstantSpec, GpuModule, TensorSemantics
 from leapp_policy.trace.boundary import SegmentBoundary
-from leapp_policy.trace.capture import ArchiveFiles, SegmentCapture
+from leapp_policy.trace.capture import SegmentCapture
+from leapp_policy.trace.capture_stream import CaptureStream
+from leapp_policy.trace.cuda_target import ArchiveFiles, GpuCompiler
 from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import GraphRecorder
@@ -47,6 +49,9 @@ class SegmentTrace:
         digests: Digest of the contents of each constant.
         fed: What the inputs held before the segment ran, in the capture pass.
         made: What the outputs held afterwards, in the capture pass.
+        gpu_modules: Builds of its CUDA modules.
+        written_inputs: Positions of the inputs that it writes.
+        is_direct: Whether it can run on the caller's buffers.
     """
 
     label: str
@@ -60,6 +65,9 @@ class SegmentTrace:
     digests: tuple[str, ...]
     fed: tuple[Tensor, ...]
     made: tuple[Tensor, ...]
+    gpu_modules: tuple[GpuModule, ...]
+    written_inputs: tuple[int, ...]
+    is_direct: bool
 
 
 class PassKind(Enum):
@@ -80,11 +88,12 @@ class NodePass:
         name: Name of the node.
         kind: What this execution is for.
         plans: What discovery found, in order.
-        make_capture: Opens an APIC capture.
+        stream: Where captures are made.
+        compiler: Builds CUDA modules for further GPUs.
     """
 
     def __init__(
-        self, name: str, kind: PassKind, plans: Sequence[SegmentPlan], make_capture: Callable[[], SegmentCapture]
+        self, name: str, kind: PassKind, plans: Sequence[SegmentPlan], stream: CaptureStream, compiler: GpuCompiler
     ) -> None:
         self.name = name
         self.kind = kind
@@ -100,7 +109,8 @@ class NodePass:
         self.final_constants: dict[str, Tensor] = {}
         self.is_open = True
         self._plans = plans
-        self._make_capture = make_capture
+        self._stream = stream
+        self._compiler = compiler
         self._segment: Segment | None = None
         self._capture: SegmentCapture | None = None
         self._opaque: list[tuple[Region, TraceError]] = []
@@ -242,7 +252,10 @@ class NodePass:
             )
         self._segment = Segment(self.name, index, user_location(), is_explicit)
         if self.kind is PassKind.CAPTURE or (self.kind is PassKind.CHECK and self._plans[index].has_conditional):
-            self._capture = self._make_capture()
+            self._capture = SegmentCapture(self._stream)
+        else:
+            # The tracer's own copies are made on torch's streams, which those of the calls may not wait for.
+            self._stream.settle()
 
     def add_call(self, call: WarpCall) -> None:
         """Add a call to the open segment and hold it against discovery."""
@@ -262,14 +275,24 @@ class NodePass:
         if self._segment is None or self._capture is not None:
             return  # what has been captured runs when the segment is closed
         for use in uses:
-            kept = self._segment.found.get(use.ptr)
-            if not use.written or not use.nbytes or (kept is not None and kept.numel() >= use.nbytes):
+            if not self._is_first_write(self._segment, use):
                 continue
-            if self.recorder.memory.find(use.ptr, use.nbytes) is None:
-                now = bytes_of(use.array)
-                if kept is not None:
-                    now[: kept.numel()] = kept
-                self._segment.found[use.ptr] = now
+            # Neither may the copy overtake earlier calls on the user's streams, nor the call overtake the copy.
+            self._stream.settle()
+            now, kept = bytes_of(use.array), self._segment.found.get(use.ptr)
+            self._stream.settle()
+            if kept is not None:
+                now[: kept.numel()] = kept
+            self._segment.found[use.ptr] = now
+
+    def _is_first_write(self, segment: Segment, use: ArrayUse) -> bool:
+        """Whether a use writes memory of which nothing is kept and that the segment did not allocate."""
+        if not use.written or not use.nbytes:
+            return False
+        region, kept = segment.regions.get(use.ptr), segment.found.get(use.ptr)
+        if (region is not None and region.born) or (kept is not None and kept.numel() >= use.nbytes):
+            return False
+        return self.recorder.memory.find(use.ptr, use.nbytes) is None
 
     def _diverge(self, text: str, detail: str) -> NoReturn:
         if self.kind is PassKind.CHECK:
@@ -280,6 +303,15 @@ class NodePass:
         raise SegmentMismatchError(
             f"{text}: {detail}; make the Warp calls of both executions the same (no branch on data, no counter)"
         )
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether Warp calls are recorded, and do not run yet."""
+        return self._capture is not None
+
+    def capture_current(self) -> contextlib.AbstractContextManager[None]:
+        """Let a Warp call go into the open capture."""
+        return contextlib.nullcontext() if self._capture is None else self._capture.stream.current()
 
     def capture_paused(self) -> contextlib.AbstractContextManager[None]:
         """Run what must not be recorded while a segment is open."""
@@ -308,11 +340,13 @@ class NodePass:
             missing = self._plans[segment.index].missing(len(segment.calls), closed_by)
             if missing is not None:
                 self._diverge("Warp segment diverged between discovery and capture", missing)
+        self._stream.settle()
         boundary = SegmentBoundary(segment, self.recorder)
         self._opaque += boundary.opaque
         is_exported = self.kind is PassKind.CAPTURE
         is_described = self.kind is not PassKind.CHECK
         archive: ArchiveFiles = ()
+        gpu_modules: tuple[GpuModule, ...] = ()
         fed: tuple[Tensor, ...] = ()
         made: tuple[Tensor, ...] = ()
         if capture is not None:
@@ -322,6 +356,7 @@ class NodePass:
                     {port.spec.param_name: port.region.array for port in boundary.inputs},
                     {port.spec.param_name: port.region.array for port in boundary.outputs},
                 )
+                archive, gpu_modules = self._compiler.complete(archive, segment.modules)
             capture.launch()
             if is_exported:
                 made = tuple(port.contents() for port in boundary.outputs)
@@ -339,6 +374,9 @@ class NodePass:
                 tuple(content_digest(each.array) for each in boundary.carried),
                 fed,
                 made,
+                gpu_modules,
+                tuple(index for index, port in enumerate(boundary.inputs) if port.region.written),
+                segment.is_direct,
             )
         )
 

@@ -10,7 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode, _push_mode
 
 from leapp_policy.errors import TraceError
-from leapp_policy.trace.capture import SegmentCapture
+from leapp_policy.trace.capture_stream import CaptureStream
+from leapp_policy.trace.cuda_target import CudaOptions, GpuCompiler
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass, PassKind
 
@@ -23,12 +24,16 @@ class NodeSet:
 
     Args:
         device: Warp device of the captures.
+        cuda: Settings where that is a GPU.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, cuda: CudaOptions) -> None:
         self.passes: dict[str, list[NodePass]] = {}
         self.open: list[NodePass] = []
         self._device = device
+        self._cuda = cuda
+        self._compiler = GpuCompiler(cuda)
+        self._stream: CaptureStream | None = None
         self.pauses = 0
 
     # -- lifetime -----------------------------------------------------------------------------------
@@ -43,7 +48,9 @@ class NodeSet:
         if self.is_done(name):
             return None
         kind = (PassKind.DISCOVERY, PassKind.CAPTURE, PassKind.CHECK)[min(len(done), 2)]
-        current = NodePass(name, kind, done[0].plans if done else [], lambda: SegmentCapture(self._device))
+        if self._stream is None:
+            self._stream = CaptureStream(self._device, self._cuda)
+        current = NodePass(name, kind, done[0].plans if done else [], self._stream, self._compiler)
         done.append(current)
         self.open.append(current)
         return current

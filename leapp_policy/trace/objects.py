@@ -16,7 +16,7 @@ import warp as wp
 
 from leapp_policy.errors import TraceError
 from leapp_policy.trace.location import user_location
-from leapp_policy.trace.warp_arrays import WarpArray, base_array, struct_type
+from leapp_policy.trace.warp_arrays import WarpArray, struct_type, tensor_over
 
 _KINDS = tuple(
     getattr(wp, name)
@@ -47,19 +47,20 @@ class ObjectIds:
                     self._known[int(each.id)] = each
         return self._known.get(value)
 
-    def check_launch(self, kernel: Any, values: Iterable[Any]) -> list[Any]:
+    def check_launch(self, kernel: Any, values: Iterable[Any], readable: bool = True) -> list[Any]:
         """Return the meshes that a launch reaches through handles; refuse every other id.
 
         Args:
             kernel: The kernel.
             values: Its arguments.
+            readable: Whether arrays hold their contents now; ids in them were checked in discovery otherwise.
 
         Raises:
             TraceError: An id would be replayed as a stale pointer.
         """
         meshes = []
         for argument, value in zip(kernel.adj.args, values, strict=False):
-            for declared, number in _numbers(argument.type, value):
+            for declared, number in _numbers(argument.type, value, readable):
                 found = self.find(number)
                 if found is None:
                     continue
@@ -80,21 +81,18 @@ class ObjectIds:
         return meshes
 
 
-def _numbers(declared: Any, value: Any) -> Iterator[tuple[Any, int]]:
+def _numbers(declared: Any, value: Any, readable: bool) -> Iterator[tuple[Any, int]]:
     """Yield each number in an argument that may be an id, with its declared type."""
     if isinstance(value, WarpArray):
         dtype = value.dtype
-        if dtype in (wp.uint64, wp.handle, wp.int64) and 0 < value.size <= _LARGEST_SCAN and str(value.device) == "cpu":
-            yield from ((dtype, int(each)) for each in np.unique(_host_view(value)) if each > 0)
+        if dtype in (wp.uint64, wp.handle, wp.int64) and readable and 0 < value.size <= _LARGEST_SCAN:
+            yield from ((dtype, int(each)) for each in np.unique(_host_copy(value)) if each > 0)
     elif declared in (wp.uint64, wp.int64, wp.handle) and value is not None:
         yield declared, int(value)
     elif (struct := struct_type(value)) is not None:
         for name, field in struct.vars.items():
-            yield from _numbers(field.type, getattr(value, name))
+            yield from _numbers(field.type, getattr(value, name), readable)
 
 
-def _host_view(array: Any) -> np.ndarray:
-    base = base_array(array)
-    interface = {"data": (base.ptr, True), "shape": (base.capacity // 8,), "typestr": "<u8", "version": 3}
-    holder = type("_Interface", (), {"__array_interface__": interface})()
-    return np.asarray(holder)
+def _host_copy(array: Any) -> np.ndarray:
+    return tensor_over(array).cpu().numpy().view(np.uint64)

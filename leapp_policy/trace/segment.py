@@ -84,6 +84,8 @@ class Segment:
     found: dict[int, Tensor] = field(default_factory=dict)
     refitted: set[int] = field(default_factory=set)
     overloads: dict[tuple[str, str], Any] = field(default_factory=dict)
+    modules: list[Any] = field(default_factory=list)
+    is_direct: bool = True
 
     @property
     def label(self) -> str:

@@ -17,6 +17,7 @@ from leapp_policy.annotate.session import enter_session, leave_session
 from leapp_policy.errors import AnnotationError, TraceError
 from leapp_policy.specs import Layout, SegmentsMode, TensorSemantics
 from leapp_policy.trace.cpu_target import CpuTarget, cpu_target
+from leapp_policy.trace.cuda_target import CudaOptions
 from leapp_policy.trace.hooks import WarpHooks
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass
@@ -35,11 +36,13 @@ class TraceSession:
         name: Name of the pipeline.
         layout: How annotations become nodes.
         segments: How segments are found.
-        device: Device that is traced; ``cpu``.
+        device: Device that is traced: ``cpu`` or ``cuda:<index>``.
         march: Instruction set level of exported CPU kernels, None for the default.
+        cuda: Settings for a GPU, None for the defaults.
 
     Raises:
         AnnotationError: Another trace is open in this context (on entering).
+        TraceError: The device does not exist.
     """
 
     def __init__(
@@ -50,16 +53,17 @@ class TraceSession:
         segments: SegmentsMode = SegmentsMode.AUTO,
         device: str = "cpu",
         march: str | None = None,
+        cuda: CudaOptions | None = None,
     ) -> None:
-        if device != "cpu":
-            raise TraceError(f"Trace '{name}' got device '{device}', expected 'cpu'; tracing on CUDA is not built yet")
+        _check_device(name, device)
+        options = cuda or CudaOptions()
         self.name = name
         self.layout = layout
         self.device = device
-        self.target: CpuTarget = cpu_target(march)
-        self._nodes = NodeSet(device)
+        self.target: CpuTarget | CudaOptions = cpu_target(march) if device == "cpu" else options
+        self._nodes = NodeSet(device, options)
         self._torch_watch = TorchWatch(self._nodes)
-        self._warp_watch = WarpWatch(self._nodes, self._torch_watch, self.target, segments)
+        self._warp_watch = WarpWatch(self._nodes, self._torch_watch, device, self.target.module_options, segments)
         self._hooks = WarpHooks(self._warp_watch)
         self._kernels = contextlib.ExitStack()
         self._active = False
@@ -251,11 +255,19 @@ class TraceSession:
         self._nodes.open.remove(current)
 
 
+def _check_device(name: str, device: str) -> None:
+    known = [each.alias for each in wp.get_devices()]
+    if device not in known:
+        raise TraceError(f"Trace '{name}' got device '{device}', expected one of {known}, which this machine has")
+
+
 @contextlib.contextmanager
 def _plain_torch_kernels() -> Iterator[None]:
     """Let torch run recurrent layers and attention as operations that every backend has."""
     fast_attention = torch.backends.mha.get_fastpath_enabled()
+    cudnn = torch.backends.cudnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cudnn.enabled = False
     try:
         with warnings.catch_warnings():
             # The flags also touch a setting of other devices, which torch remarks on.
@@ -267,4 +279,5 @@ def _plain_torch_kernels() -> Iterator[None]:
         finally:
             plain.__exit__(None, None, None)
     finally:
+        torch.backends.cudnn.enabled = cudnn
         torch.backends.mha.set_fastpath_enabled(fast_attention)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,7 @@ def tensor_over(array: Any) -> Tensor:
     """Return a torch tensor over the whole allocation of an array, without copying.
 
     Args:
-        array: A ``wp.array`` on the CPU, possibly a view.
+        array: A ``wp.array``, possibly a view.
 
     Raises:
         TraceError: The dtype has no torch layout.
@@ -138,40 +138,65 @@ def tensor_over(array: Any) -> Tensor:
     ptr, nbytes = base_extent(array)
     count = nbytes // layout.dtype.itemsize
     whole = ptr == base.ptr and math.prod(layout.shape) == count and base.is_contiguous
-    buffer = (ctypes.c_uint8 * nbytes).from_address(ptr)
-    flat = torch.frombuffer(buffer, dtype=layout.dtype, count=count)
+    flat = _bytes_of(base, ptr, count * layout.dtype.itemsize).view(layout.dtype)
     return flat.view(layout.shape) if whole else flat
 
 
 def bytes_of(array: Any) -> Tensor:
-    """Return a copy of the bytes of the allocation behind an array on the CPU.
+    """Return a copy of the bytes of the allocation behind an array, on its device.
+
+    On CUDA the copy is made on torch's stream, which must be ordered with whoever writes the array.
 
     Args:
-        array: A ``wp.array``, possibly a view; not empty.
+        array: A ``wp.array``, possibly a view.
     """
-    ptr, nbytes = base_extent(array)
-    return torch.frombuffer((ctypes.c_uint8 * nbytes).from_address(ptr), dtype=torch.uint8).clone()
+    return _bytes_of(base_array(array), *base_extent(array)).clone()
+
+
+def _bytes_of(array: Any, ptr: int, nbytes: int) -> Tensor:
+    """Return a uint8 tensor over memory of an array's device, without copying."""
+    if not nbytes:
+        return torch.empty(0, dtype=torch.uint8, device=wp.device_to_torch(array.device))
+    if not array.device.is_cuda:
+        return torch.frombuffer((ctypes.c_uint8 * nbytes).from_address(ptr), dtype=torch.uint8)
+    interface = {"data": (ptr, False), "shape": (nbytes,), "typestr": "|u1", "version": 2}
+    holder = type("_Memory", (), {"__cuda_array_interface__": interface})()
+    return torch.as_tensor(holder, device=wp.device_to_torch(array.device))
 
 
 def content_digest(array: Any) -> str:
-    """Return the SHA-256 of the allocation behind an array on the CPU.
+    """Return the SHA-256 of the allocation behind an array.
 
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    ptr, nbytes = base_extent(array)
-    return hashlib.sha256((ctypes.c_uint8 * nbytes).from_address(ptr)).hexdigest()
+    contents = _bytes_of(base_array(array), *base_extent(array))
+    return hashlib.sha256(contents.cpu().numpy().data).hexdigest()
 
 
 def zero_memory(array: Any) -> None:
-    """Zero the allocation behind an array on the CPU, without a call that Warp could record.
+    """Zero the allocation behind an array, without a call that Warp could record.
 
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    ptr, nbytes = base_extent(array)
-    if nbytes:
-        ctypes.memset(ptr, 0, nbytes)
+    _bytes_of(base_array(array), *base_extent(array)).zero_()
+
+
+def carry_no_contents(graph: Any, arrays: Sequence[Any]) -> None:
+    """Keep the contents of arrays out of the archive that will be saved; only their sizes go in.
+
+    For what is written before each run, or by the run before anything reads it. Warp does so by itself for
+    memory that was allocated during a CUDA capture; with another Warp release the archive is just larger.
+
+    Args:
+        graph: The captured CUDA graph.
+        arrays: Arrays at the boundary of the segment.
+    """
+    capture = getattr(graph, "_apic_capture", None)
+    transient = getattr(capture, "_transient_regions", None)
+    if capture is not None and isinstance(transient, set):
+        transient.update(capture.get_region_id(array) for array in arrays if base_extent(array)[1])
 
 
 def arrays_in(value: Any) -> list[Any]:
@@ -212,6 +237,22 @@ def struct_type(value: Any) -> Any:
     """
     struct = getattr(value, "_cls", None)
     return struct if hasattr(struct, "vars") and hasattr(struct, "key") else None
+
+
+def reaches_through_memory(kernel: Any, arguments: Sequence[Any]) -> bool:
+    """Whether a call may reach arrays by an address that lies in memory or in an object, not in its arguments.
+
+    Args:
+        kernel: The kernel of a launch, None for another call.
+        arguments: What it gets.
+    """
+    declared = [] if kernel is None else [argument.type for argument in kernel.adj.args]
+    if any(each in (wp.uint64, wp.handle) for each in declared):
+        return True
+    if any(isinstance(value, wp.Mesh) for value in arguments):
+        return True
+    dtypes = [array.dtype for array in arrays_in(list(arguments))]
+    return any(dtype in (wp.uint64, wp.handle) or hasattr(dtype, "vars") for dtype in dtypes)
 
 
 class WriteSets:
@@ -290,14 +331,14 @@ def _writes_unseen(code: Any) -> bool:
     )
 
 
-def set_cpu_flags(module: Any, flags: str | None) -> str | None:
-    """Set the compiler flags of a Warp module's CPU code and return the previous ones.
+def set_module_options(module: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Set options that a Warp module is built with and return the previous ones.
 
     Args:
         module: The Warp module.
-        flags: Clang flags, None for Warp's global setting.
+        options: Values by name; None for Warp's global setting.
     """
-    previous = module.options.get("cpu_compiler_flags")
-    if previous != flags:
-        wp.set_module_options({"cpu_compiler_flags": flags}, module)
+    previous = {name: module.options.get(name) for name in options}
+    if previous != dict(options):
+        wp.set_module_options(dict(options), module)
     return previous

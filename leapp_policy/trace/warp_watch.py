@@ -6,15 +6,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import FrozenValueError, LeappPolicyError, TraceError
 from leapp_policy.specs import SegmentsMode
-from leapp_policy.trace.cpu_target import CpuTarget
 from leapp_policy.trace.hooks import HookedCall, result_uses
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass
@@ -28,7 +28,8 @@ from leapp_policy.trace.warp_arrays import (
     arrays_in,
     base_extent,
     overload_of,
-    set_cpu_flags,
+    reaches_through_memory,
+    set_module_options,
     zero_memory,
 )
 
@@ -48,30 +49,45 @@ class WarpWatch:
     Args:
         nodes: The nodes of the trace.
         torch_watch: Judges reads of torch tensors.
-        target: What CPU kernels are built for.
+        device: Warp device that is traced.
+        module_options: What Warp modules are built with, for the stated target.
         segments: How segments are found.
     """
 
-    def __init__(self, nodes: NodeSet, torch_watch: TorchWatch, target: CpuTarget, segments: SegmentsMode) -> None:
+    def __init__(
+        self,
+        nodes: NodeSet,
+        torch_watch: TorchWatch,
+        device: str,
+        module_options: Mapping[str, Any],
+        segments: SegmentsMode,
+    ) -> None:
         self._nodes = nodes
         self._torch_watch = torch_watch
-        self._target = target
+        self._device: Any = wp.get_device(device)
+        self._module_options = module_options
         self._segments = segments
         self._write_sets = WriteSets()
         self._objects = ObjectIds()
-        self._module_flags: dict[int, tuple[Any, str | None]] = {}
+        self._options_before: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._outer = ""
+        self._is_constructing = False
         self._thread = threading.get_ident()
 
     def restore(self) -> None:
-        """Give Warp's modules their own compiler flags back."""
-        for module, flags in self._module_flags.values():
-            set_cpu_flags(module, flags)
-        self._module_flags.clear()
+        """Give Warp's modules their own options back."""
+        for module, options in self._options_before.values():
+            set_module_options(module, options)
+        self._options_before.clear()
 
     def is_listening(self) -> bool:
         """Whether the calling thread is the traced one and a node is open."""
         return bool(self._nodes.open) and threading.get_ident() == self._thread
+
+    def redirects_streams(self) -> bool:
+        """Whether a stream that the user names must give way to that of an open capture."""
+        current = self._nodes.with_segment
+        return current is not None and current.is_capturing and self._device.is_cuda
 
     def on_warp_call(self, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a Warp call; let it join or open a segment when it touches a traced value."""
@@ -80,13 +96,14 @@ class WarpWatch:
         with self._nodes.serving():
             owner = self._owner(call)
             if owner is None:
-                return _defined(call, run())
+                return self._defined(call, run())
             if owner.segment is None:
                 self._refuse_undeclared(owner, call)
                 for array in arrays_in(list(call.arguments)):
                     owner.check_readable(*base_extent(array))
                 self._nodes.close_segments(f"Warp call on values of node '{owner.name}'")
                 owner.open_segment()
+            self._refuse_other_devices(owner.segment, call)
             owner.add_call(_comparable(call))
             self._outer = call.name
             try:
@@ -120,9 +137,13 @@ class WarpWatch:
     def _run_inner(self, call: HookedCall, run: Callable[[], Any]) -> Any:
         """A call that Warp makes while it serves another one: its arrays belong to the segment."""
         current = self._nodes.with_segment
-        if current is None or current.segment is None:
+        if current is None or current.segment is None or self._is_constructing:
             return run()
         if self._outer in CONDITIONALS and call.name in _ALLOCATIONS:
+            # On CUDA, discovery fetches the condition into host memory of Warp's own.
+            result = run() if self._device.is_cuda else None
+            if result is not None and result.device != self._device:
+                return result
             raise TraceError(
                 f"{call.name}() at {user_location()} allocates inside of the body of {self._outer}(), where a capture "
                 f"cannot: allocate before {self._outer}() and fill the array inside of it"
@@ -152,13 +173,49 @@ class WarpWatch:
         self._build_portably(call)
         uses = [*self._uses(call), *self._meshes(owner, segment, call)]
         owner.keep_found(uses)
-        result = _defined(call, run())
+        with owner.capture_current():
+            result = run()
+        result = self._defined(call, result)
+        if call.kernel is not None and call.kernel.module not in segment.modules:
+            segment.modules.append(call.kernel.module)
+        segment.is_direct = segment.is_direct and not reaches_through_memory(call.kernel, call.arguments)
         _refuse_second_overload(segment, call)
         made = result_uses(result)
         segment.add_uses([*uses, *made], born=_born(call, made))
         return result
 
+    def _refuse_other_devices(self, segment: Segment | None, call: HookedCall) -> None:
+        assert segment is not None
+        if call.device not in (None, self._device):
+            raise TraceError(
+                f"{call.name} at {user_location()} in segment '{segment.label}' runs on device '{call.device}', and "
+                f"the trace is of device '{self._device}': a capture has one device; name it in the launch "
+                f"(device='{self._device}'), or with wp.set_device()"
+            )
+        for array in arrays_in([*call.arguments, *call.written]):
+            if array.device != self._device or array.pinned:
+                raise TraceError(
+                    f"{call.name} at {user_location()} in segment '{segment.label}' uses an array on "
+                    f"{'pinned host memory' if array.pinned else array.device}, and the trace is of device "
+                    f"'{self._device}': a capture has one device; make the array on '{self._device}', or trace that "
+                    "part as a node of its own"
+                )
+
+    def _defined(self, call: HookedCall, result: Any) -> Any:
+        """Zero memory that a call left undefined, so that two exports of one policy are the same.
+
+        It goes around Warp, which would record it in an open capture. On CUDA the archive carries nothing of
+        such memory, which has no address before the graph runs.
+        """
+        if call.name in _UNDEFINED and not self._device.is_cuda:
+            for use in result_uses(result):
+                zero_memory(use.array)
+        return result
+
     def _uses(self, call: HookedCall) -> list[ArrayUse]:
+        return [use for use in self._all_uses(call) if use.array.device == self._device]
+
+    def _all_uses(self, call: HookedCall) -> list[ArrayUse]:
         uses = [ArrayUse(array, True) for array in call.written]
         if call.kernel is not None:
             return uses + self._write_sets.launch_uses(call.kernel, call.kernel_arguments)
@@ -172,7 +229,8 @@ class WarpWatch:
             return []
         if call.kernel is None:
             return []
-        found = self._objects.check_launch(call.kernel, call.kernel_arguments)
+        readable = not (owner.is_capturing and self._device.is_cuda)
+        found = self._objects.check_launch(call.kernel, call.kernel_arguments, readable)
         for mesh in found:
             if owner.owns(*base_extent(mesh.points)) and int(mesh.id) not in segment.refitted:
                 raise TraceError(
@@ -184,10 +242,10 @@ class WarpWatch:
 
     def _build_portably(self, call: HookedCall) -> None:
         """Build the kernel's module for the stated target instead of for this host."""
-        if call.kernel is None or id(call.kernel.module) in self._module_flags:
+        if call.kernel is None or id(call.kernel.module) in self._options_before:
             return
         module = call.kernel.module
-        self._module_flags[id(module)] = (module, set_cpu_flags(module, self._target.compiler_flags))
+        self._options_before[id(module)] = (module, set_module_options(module, self._module_options))
 
     def on_warp_boundary(self, name: str, arrays: list[Any], run: Callable[[], Any]) -> Any:
         """Close the open segment before its results are read; an explicit block stays open."""
@@ -205,13 +263,19 @@ class WarpWatch:
         with self._nodes.paused():
             return run()
 
-    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> None:
+    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> Any:
         """Make an array of host data at once, outside of an open capture: what it holds is a constant."""
         if isinstance(data, Tensor):
             self._torch_watch.on_tensor_read("wp.array", data, lambda: None)
         current = self._nodes.with_segment
-        with self._nodes.paused(), current.capture_paused() if current is not None else contextlib.nullcontext():
-            run()
+        if self._is_constructing:
+            return run()
+        self._is_constructing = True
+        try:
+            with self._nodes.paused(), current.capture_paused() if current is not None else contextlib.nullcontext():
+                return run()
+        finally:
+            self._is_constructing = False
 
     def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
         """Refuse Warp's own captures inside of a traced node."""
@@ -256,17 +320,6 @@ def _refuse_second_overload(segment: Segment, call: HookedCall) -> None:
             "other argument types than before, and Warp's archive keeps one; call wp.synchronize() between the two, "
             'or make the kernel with module="unique"'
         )
-
-
-def _defined(call: HookedCall, result: Any) -> Any:
-    """Zero memory that a call left undefined, so that two exports of one policy are the same.
-
-    It goes around Warp, which would record it in an open capture.
-    """
-    if call.name in _UNDEFINED:
-        for use in result_uses(result):
-            zero_memory(use.array)
-    return result
 
 
 def _born(call: HookedCall, made: list[ArrayUse]) -> set[int]:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/fork_watch.h"
 #include "core/segment.h"
 #include "core/warp_library.h"
 #include "leapp_policy/runtime.h"
@@ -91,10 +92,7 @@ lp_status lp_segment_run(lp_segment* segment, const lp_const_buffer* inputs, siz
                          const lp_buffer* outputs, size_t num_outputs, void* stream) {
   return Guard([&] {
     ExpectPointer(segment, "segment");
-    if (stream != nullptr) {
-      throw Error(LP_INVALID_ARGUMENT, "The argument 'stream' must be NULL on the CPU.");
-    }
-    segment->impl->Run(inputs, num_inputs, outputs, num_outputs);
+    segment->impl->Run(inputs, num_inputs, outputs, num_outputs, stream);
   });
 }
 
@@ -102,6 +100,10 @@ const char* lp_segment_describe(const lp_segment* segment) {
   return segment == nullptr ? nullptr : segment->impl->description().c_str();
 }
 
-void lp_segment_close(lp_segment* segment) { delete segment; }
+void lp_segment_close(lp_segment* segment) {
+  // In a forked child Warp cannot be asked to unload anything: it might never answer.
+  if (segment != nullptr && leapp_policy::IsForkedChild()) (void)segment->impl.release();
+  delete segment;
+}
 
 }  // extern "C"

@@ -9,9 +9,9 @@
 namespace leapp_policy {
 namespace {
 
-// The first format whose header is laid out as wrp_header.cc reads it; older ones are left to
-// Warp's own refusal.
-constexpr uint32_t kFirstKnownFormat = 18;
+// The first format, that of Warp 1.17, whose header is known to be laid out as wrp_header.cc reads
+// it; older ones are left to Warp's own refusal.
+constexpr uint32_t kFirstKnownFormat = 15;
 
 [[noreturn]] void FailDevice(const Metadata& metadata, const char* exported, Device device) {
   throw Error(LP_WRONG_DEVICE, metadata.Subject() + " was exported for device '" + exported +
@@ -34,6 +34,21 @@ std::string Join(const std::vector<std::string>& names) {
     text += "'" + name + "'";
   }
   return text;
+}
+
+// How well a build suits a GPU: 0 not at all; machine code before PTX, newer before older.
+int Suitability(const GpuBinary& binary, int arch) {
+  if (binary.arch > arch) return 0;
+  if (binary.is_ptx) return 1 + binary.arch;
+  return binary.arch / 10 == arch / 10 ? 10000 + binary.arch : 0;
+}
+
+std::string BuildNames(const GpuModule& module) {
+  std::vector<std::string> names;
+  for (const GpuBinary& binary : module.binaries) {
+    names.push_back((binary.is_ptx ? "compute_" : "sm_") + std::to_string(binary.arch));
+  }
+  return Join(names);
 }
 
 void CheckElf(const Metadata& metadata, const WarpModuleBytes& module) {
@@ -130,6 +145,41 @@ void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modu
     }
   }
   for (const WarpModuleBytes& module : modules) CheckElf(metadata, module);
+}
+
+std::vector<WarpModuleBytes> SelectGpuModules(const Metadata& metadata, const Bundle& bundle,
+                                              int arch) {
+  const auto bytes = [&](const std::string& filename, const std::string& as) -> WarpModuleBytes {
+    for (const BundleModule& module : bundle.modules) {
+      if (module.filename == filename) return {as.c_str(), module.data.data, module.data.size};
+    }
+    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " records the module file '" + filename +
+                                   "' that its bundle does not hold; export it again.");
+  };
+  std::vector<WarpModuleBytes> selected;
+  if (!metadata.record || metadata.record->gpu_modules.empty()) {
+    for (const BundleModule& module : bundle.modules) {
+      selected.push_back({module.filename.c_str(), module.data.data, module.data.size});
+    }
+    return selected;
+  }
+  for (const GpuModule& module : metadata.record->gpu_modules) {
+    const GpuBinary* best = nullptr;
+    for (const GpuBinary& binary : module.binaries) {
+      const int suits = Suitability(binary, arch);
+      if (suits > 0 && (best == nullptr || suits > Suitability(*best, arch))) best = &binary;
+    }
+    if (best == nullptr) {
+      throw Error(LP_WRONG_DEVICE,
+                  metadata.Subject() + " module '" + module.filename + "' was built for " +
+                      BuildNames(module) + ", this GPU is 'sm_" + std::to_string(arch) +
+                      "'; export it again with this architecture in device.cuda_archs, or with a "
+                      "device.ptx_arch of at most " +
+                      std::to_string(arch) + ".");
+    }
+    selected.push_back(bytes(best->filename, module.filename));
+  }
+  return selected;
 }
 
 }  // namespace leapp_policy

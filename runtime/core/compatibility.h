@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bundle.h"
 #include "core/byte_span.h"
 #include "core/device.h"
 #include "core/metadata.h"
@@ -30,5 +31,12 @@ void CheckWarpVersion(const Metadata& metadata, const WrpHeader& header,
 // Architecture and instruction set of the machine code against this machine (LP_WRONG_CPU), and the
 // form of its objects (LP_BAD_BUNDLE).
 void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modules);
+
+// The best build of each CUDA module for a GPU of compute capability `arch` (90 for 9.0), under the
+// name that the recording has for the module: machine code of the same major version, else PTX of
+// an older one (LP_WRONG_DEVICE when there is neither). Without a record of builds, all files of
+// the bundle as they are.
+std::vector<WarpModuleBytes> SelectGpuModules(const Metadata& metadata, const Bundle& bundle,
+                                              int arch);
 
 }  // namespace leapp_policy

@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 constexpr int kSchema = 1;
 constexpr size_t kMaxRank = 64;
 constexpr size_t kMaxTensors = 4096;
+constexpr int kMaxDepth = 32;  // lists and objects inside of each other
 constexpr const char* kOwnKey = "leapp_policy";
 
 // A place in the document, so that a message can name it.
@@ -144,6 +145,39 @@ CpuTarget ParseCpu(const Node& node) {
   return cpu;
 }
 
+std::vector<GpuModule> ParseGpu(const Node& node) {
+  ExpectObject(node);
+  std::vector<GpuModule> modules;
+  const Node list = Get(node, "modules");
+  for (const Json& entry : ExpectArray(list, kMaxTensors)) {
+    const Node item{entry, list.path + "[" + std::to_string(modules.size()) + "]"};
+    ExpectObject(item);
+    GpuModule module;
+    module.filename = GetString(item, "filename");
+    const Node binaries = Get(item, "binaries");
+    for (const Json& each : ExpectArray(binaries, kMaxTensors)) {
+      const Node one{each, binaries.path};
+      ExpectObject(one);
+      const std::string kind = GetString(one, "kind");
+      if (kind != "cubin" && kind != "ptx") Fail(one.path + ".kind", "'cubin' or 'ptx'", kind);
+      module.binaries.push_back({GetString(one, "filename"), kind == "ptx",
+                                 static_cast<int>(GetUnsigned(one, "arch", 1000))});
+    }
+    modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+DirectAccess ParseDirect(const Node& node) {
+  ExpectObject(node);
+  DirectAccess direct;
+  const Node list = Get(node, "written_inputs");
+  for (const Json& index : ExpectArray(list, kMaxTensors)) {
+    direct.written_inputs.push_back(static_cast<size_t>(ToUnsigned(index, list.path, kMaxTensors)));
+  }
+  return direct;
+}
+
 BundleDigest ParseDigest(const Node& node) {
   ExpectObject(node);
   BundleDigest digest;
@@ -175,8 +209,21 @@ Record ParseRecord(const Node& node) {
   if (record.device.family == DeviceFamily::kCpu || Has(node, "cpu")) {
     record.cpu = ParseCpu(Get(node, "cpu"));
   }
+  if (Has(node, "cuda")) record.gpu_modules = ParseGpu(Get(node, "cuda"));
+  if (Has(node, "direct")) record.direct = ParseDirect(Get(node, "direct"));
   if (Has(node, "bundle")) record.bundle = ParseDigest(Get(node, "bundle"));
   return record;
+}
+
+// Refuses a document that is nested too deeply while it is read: printing one, for a message, would
+// take a frame of the stack for each level.
+bool CheckDepth(int depth, Json::parse_event_t, const Json&) {
+  if (depth > kMaxDepth) {
+    throw Error(LP_BAD_METADATA, "The runtime metadata nests lists and objects more than " +
+                                     std::to_string(kMaxDepth) +
+                                     " levels deep; export the artifact again.");
+  }
+  return true;
 }
 
 }  // namespace
@@ -184,7 +231,7 @@ Record ParseRecord(const Node& node) {
 Metadata ParseMetadata(const std::string& json) {
   Json document;
   try {
-    document = Json::parse(json);
+    document = Json::parse(json, &CheckDepth);
   } catch (const Json::exception& e) {
     throw Error(LP_BAD_METADATA, "The runtime metadata is not valid JSON (" +
                                      std::string(e.what()) + "); export the artifact again.");
@@ -203,6 +250,14 @@ Metadata ParseMetadata(const std::string& json) {
   }
   metadata.inputs = ParseTensors(root, "inputs", false, is_own);
   metadata.outputs = ParseTensors(root, "outputs", true, is_own);
+  if (metadata.record && metadata.record->direct) {
+    for (const size_t index : metadata.record->direct->written_inputs) {
+      if (index >= metadata.inputs.size()) {
+        Fail("leapp_policy.direct.written_inputs",
+             "positions below " + std::to_string(metadata.inputs.size()), index);
+      }
+    }
+  }
   return metadata;
 }
 

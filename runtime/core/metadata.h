@@ -32,12 +32,33 @@ struct BundleDigest {
   uint64_t size = 0;
 };
 
+// One build of a CUDA module: machine code for an architecture, or PTX for it and all later ones.
+struct GpuBinary {
+  std::string filename;  // in the bundle
+  bool is_ptx = false;
+  int arch = 0;  // 90 for compute capability 9.0
+};
+
+// A CUDA module under the name that the recording has for it, with its builds.
+struct GpuModule {
+  std::string filename;
+  std::vector<GpuBinary> binaries;
+};
+
+// The exporter's word that boundary memory is reached through kernel arguments, copies and fills
+// alone, never through an address that lies in memory or in a mesh.
+struct DirectAccess {
+  std::vector<size_t> written_inputs;  // positions of the inputs that the segment writes
+};
+
 // The producer's record, absent in artifacts that LEAPP itself wrote.
 struct Record {
   Device device;
   std::string warp_version;
   uint32_t wrp_format = 0;
   std::optional<CpuTarget> cpu;
+  std::vector<GpuModule> gpu_modules;  // empty: each module has the one build of its name
+  std::optional<DirectAccess> direct;
   std::optional<BundleDigest> bundle;
 };
 

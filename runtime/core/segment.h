@@ -3,60 +3,78 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/bundle.h"
 #include "core/byte_span.h"
 #include "core/device.h"
 #include "core/metadata.h"
 #include "core/warp_library.h"
+#include "core/wrp_header.h"
 #include "leapp_policy/runtime.h"
 
 namespace leapp_policy {
 
-// CPU machine code that this process loaded for one segment. Owns the objects in Warp's JIT and
-// unloads them; must outlive every use of a function that was looked up in it.
-class CpuObjects {
- public:
-  explicit CpuObjects(const WarpFunctions& warp) : warp_(warp) {}
-  ~CpuObjects();
-  CpuObjects(const CpuObjects&) = delete;
-  CpuObjects& operator=(const CpuObjects&) = delete;
-
-  // Loads an object and returns its process-wide unique name, or an empty string when Warp refuses.
-  std::string Load(const std::string& filename, ByteSpan object);
-
- private:
-  const WarpFunctions& warp_;
-  std::vector<std::string> names_;
-};
-
-// An open segment: a graph in Warp's runtime, its machine code, and the addresses of its boundary
-// arrays, resolved once. Run() allocates nothing and looks nothing up by name.
+// An open segment: a graph in Warp's runtime, its machine code, and its boundary arrays, resolved
+// once. Run() allocates nothing and looks nothing up by name. Each device family has its own kind.
 class Segment {
  public:
   // Opens a segment on `device`. Nothing of the bundle is executed before every check has passed;
-  // they run in this order: metadata, digest, archive, device family, Warp release, CPU.
+  // they run in this order: metadata, digest, archive, device family, Warp release, CPU or GPU.
   // `bundle` is borrowed for the call only.
   //
   // Throws Error.
   static std::unique_ptr<Segment> Open(ByteSpan bundle, const std::string& runtime_metadata,
                                        const std::string& device);
 
+  virtual ~Segment() = default;
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  // Copies `inputs` in, replays, copies `outputs` out; blocks until done. Buffers are host memory
-  // in metadata order, dense, of exactly the recorded size. Serialised per segment; any thread.
+  // Runs the segment once. Buffers are memory of the segment's device in metadata order, dense, of
+  // exactly the recorded size. On the CPU `stream` must be null and the call blocks until done; on
+  // CUDA the work is put on `stream` and the call returns. Serialised per segment; any thread.
   //
   // Throws Error(LP_INVALID_ARGUMENT) before anything ran, Error(LP_RUN_FAILED) when the replay
   // failed.
   void Run(const lp_const_buffer* inputs, size_t num_inputs, const lp_buffer* outputs,
-           size_t num_outputs);
+           size_t num_outputs, void* stream);
 
   const Metadata& metadata() const { return metadata_; }
   const std::string& description() const { return description_; }  // JSON
+
+ protected:
+  // A boundary array inside of the loaded graph; null where no byte crosses.
+  struct Port {
+    void* data = nullptr;
+    size_t size = 0;
+  };
+
+  Segment(const WarpLibrary& library, Metadata metadata, Device device);
+
+  // Runs with counts and sizes checked.
+  virtual void RunChecked(const lp_const_buffer* inputs, const lp_buffer* outputs,
+                          void* stream) = 0;
+
+  // Loads the recording into Warp. `context` is a CUDA context, null on the CPU.
+  void LoadGraph(void* context, ByteSpan wrp, const std::vector<WarpModuleBytes>& modules,
+                 const WrpHeader& header);
+  void BindParameters();
+  virtual std::string Mode() const { return "replay"; }
+
+  // What Warp said since `before`.
+  std::string WarpReason(const std::string& before) const;
+
+  const WarpLibrary& library_;
+  const WarpFunctions& warp_;
+  const Metadata metadata_;
+  const Device device_;
+  std::vector<Port> inputs_;
+  std::vector<Port> outputs_;
+
+  WarpGraph* graph() const { return graph_.get(); }
+  void DestroyGraph() { graph_.reset(); }
 
  private:
   struct GraphDeleter {
@@ -64,22 +82,11 @@ class Segment {
     void operator()(WarpGraph* graph) const { warp->apic_destroy_graph(graph); }
   };
 
-  Segment(const WarpLibrary& library, Metadata metadata);
-  void LoadGraph(ByteSpan wrp, const std::vector<WarpModuleBytes>& modules, uint32_t wrp_format);
-  void BindKernels(const std::vector<WarpModuleBytes>& modules);
-  void BindParameters();
-  std::vector<void*> ResolvePorts(const std::vector<TensorSpec>& specs, const char* kind) const;
-  std::string Describe(uint32_t wrp_format, size_t num_modules, size_t bundle_size) const;
+  std::vector<Port> ResolvePorts(const std::vector<TensorSpec>& specs, const char* kind) const;
+  void Describe(uint32_t wrp_format, size_t num_modules, size_t bundle_size);
 
-  const WarpLibrary& library_;
-  const WarpFunctions& warp_;
-  Metadata metadata_;
-  CpuObjects objects_;  // the graph calls into it: destroyed after it
   std::unique_ptr<WarpGraph, GraphDeleter> graph_;
-  std::vector<void*> input_ports_;  // null where no byte crosses
-  std::vector<void*> output_ports_;
   std::string description_;
-  std::mutex mutex_;
 };
 
 }  // namespace leapp_policy

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/fork_watch.h"
+#include "core/library_file.h"
 
 namespace leapp_policy {
 namespace {
@@ -75,6 +77,11 @@ std::vector<Place> Places() {
 }
 
 void* Open(const fs::path& path) {
+  const std::string damage = FindMissingEnd(path.string());
+  if (!damage.empty()) {
+    throw Error(LP_NO_WARP, "Warp's library '" + path.string() + "' is cut off: " + damage +
+                                "; reinstall warp-lang.");
+  }
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     throw Error(LP_NO_WARP, "Warp's library '" + path.string() + "' could not be loaded (" +
@@ -106,10 +113,16 @@ class Resolver {
     if (symbol == nullptr) {
       throw Error(LP_NO_WARP, "Warp's library '" + path_.string() + "' has no function '" + name +
                                   "' (" + LastDlError() +
-                                  "); leapp-policy needs warp-lang 1.19 or a later release with "
-                                  "the same functions.");
+                                  "); leapp-policy needs warp-lang 1.17, 1.18, 1.19 or a later "
+                                  "release with the same functions.");
     }
     *slot = reinterpret_cast<Function*>(symbol);
+  }
+
+  // The slot of a function that some releases lack stays null.
+  template <typename Function>
+  void Optional(const char* name, Function** slot) const {
+    *slot = reinterpret_cast<Function*>(dlsym(handle_, name));
   }
 
  private:
@@ -120,8 +133,11 @@ class Resolver {
 void ResolveCore(const Resolver& resolve, WarpFunctions* f) {
   resolve("wp_version", &f->version);
   resolve("wp_get_error_string", &f->get_error_string);
-  resolve("wp_cpu_block_runtime_get_api", &f->cpu_block_runtime_get_api);
-  resolve("wp_apic_load_graph_from_bytes", &f->apic_load_graph_from_bytes);
+  resolve.Optional("wp_cpu_block_runtime_get_api", &f->cpu_block_runtime_get_api);
+  resolve.Optional("wp_apic_load_graph_from_bytes", &f->apic_load_graph_from_bytes);
+  if (f->apic_load_graph_from_bytes == nullptr) {
+    resolve("wp_apic_load_graph", &f->apic_load_graph);
+  }
   resolve("wp_apic_destroy_graph", &f->apic_destroy_graph);
   resolve("wp_apic_get_num_params", &f->apic_get_num_params);
   resolve("wp_apic_get_param_name", &f->apic_get_param_name);
@@ -140,21 +156,24 @@ void ResolveCore(const Resolver& resolve, WarpFunctions* f) {
 
 void ResolveClang(const Resolver& resolve, WarpFunctions* f) {
   resolve("wp_warp_clang_version", &f->warp_clang_version);
-  resolve("wp_llvm_set_cpu_block_runtime", &f->llvm_set_cpu_block_runtime);
-  resolve("wp_load_obj_from_bytes", &f->load_obj_from_bytes);
+  resolve.Optional("wp_llvm_set_cpu_block_runtime", &f->llvm_set_cpu_block_runtime);
+  resolve.Optional("wp_load_obj_from_bytes", &f->load_obj_from_bytes);
+  if (f->load_obj_from_bytes == nullptr) resolve("wp_load_obj", &f->load_obj);
   resolve("wp_unload_obj", &f->unload_obj);
   resolve("wp_lookup", &f->lookup);
 }
 
 }  // namespace
 
-// wp_init() is left out on purpose: in Warp 1.19 it does nothing but start the CUDA driver, which a
-// CPU segment does not need and which warns on a machine that has none.
+// wp_init() is left to EnableCuda(): in Warp 1.19 it does nothing but start the CUDA driver, which
+// a CPU segment does not need and which warns on a machine that has none.
 WarpLibrary::WarpLibrary() {
+  WatchForks();
   const fs::path folder = FindFolder();
   const fs::path core = folder / kCoreName;
   const fs::path clang = folder / kClangName;
-  ResolveCore(Resolver(Open(core), core), &functions_);
+  core_ = Open(core);
+  ResolveCore(Resolver(core_, core), &functions_);
   ResolveClang(Resolver(Open(clang), clang), &functions_);
 
   folder_ = folder.string();
@@ -165,16 +184,56 @@ WarpLibrary::WarpLibrary() {
                                 kCoreName + "' is version " + version_ + ", '" + kClangName +
                                 "' is version " + clang_version + "; reinstall warp-lang.");
   }
-  // Without this binding no object loads. Python's warp binds the same table of the same library,
-  // under a lock, so that whoever comes second changes nothing.
-  if (functions_.llvm_set_cpu_block_runtime(functions_.cpu_block_runtime_get_api()) == 0) {
-    throw Error(LP_NO_WARP, "Warp's library '" + clang.string() +
-                                "' refused the CPU block runtime of '" + core.string() +
-                                "'; reinstall warp-lang.");
+  BindBlockRuntime(core.string(), clang.string());
+}
+
+// Without this binding no object loads, in releases that have one. Python's warp binds the same
+// table of the same library, under a lock, so that whoever comes second changes nothing.
+void WarpLibrary::BindBlockRuntime(const std::string& core, const std::string& clang) const {
+  if (functions_.cpu_block_runtime_get_api == nullptr &&
+      functions_.llvm_set_cpu_block_runtime == nullptr) {
+    return;
+  }
+  if (functions_.cpu_block_runtime_get_api == nullptr ||
+      functions_.llvm_set_cpu_block_runtime == nullptr ||
+      functions_.llvm_set_cpu_block_runtime(functions_.cpu_block_runtime_get_api()) == 0) {
+    throw Error(LP_NO_WARP, "Warp's library '" + clang + "' refused the CPU block runtime of '" +
+                                core + "'; reinstall warp-lang.");
   }
 }
 
+const WarpCudaFunctions& WarpLibrary::EnableCuda() const {
+  static const WarpCudaFunctions functions = [this] {
+    const Resolver resolve(core_, fs::path(folder_) / kCoreName);
+    WarpCudaFunctions f{};
+    int (*init)(const char* expected_version) = nullptr;
+    int (*is_cuda_enabled)() = nullptr;
+    int (*device_get_count)() = nullptr;
+    resolve("wp_init", &init);
+    resolve("wp_is_cuda_enabled", &is_cuda_enabled);
+    resolve("wp_cuda_device_get_count", &device_get_count);
+    resolve("wp_cuda_device_get_arch", &f.device_get_arch);
+    resolve("wp_cuda_device_get_primary_context", &f.device_get_primary_context);
+    resolve("wp_apic_get_cuda_graph", &f.apic_get_cuda_graph);
+    resolve("wp_apic_get_cuda_graph_exec", &f.apic_get_cuda_graph_exec);
+    resolve("wp_apic_launch", &f.apic_launch);
+    if (is_cuda_enabled() == 0) {
+      throw Error(LP_WRONG_DEVICE, "Warp " + version_ + " in '" + folder_ +
+                                       "' was built without CUDA; install a warp-lang wheel that "
+                                       "has it, or export the policy with device=cpu.");
+    }
+    if (init(nullptr) != 0 || device_get_count() == 0) {
+      throw Error(LP_WRONG_DEVICE, "Warp " + version_ + " in '" + folder_ +
+                                       "' finds no usable GPU, see its lines on stderr; update the "
+                                       "NVIDIA driver to one that it supports.");
+    }
+    return f;
+  }();
+  return functions;
+}
+
 const WarpLibrary& WarpLibrary::Get() {
+  ExpectNotForked(LP_NO_WARP, "Warp's runtime");
   static const WarpLibrary* const library = new WarpLibrary();
   return *library;
 }

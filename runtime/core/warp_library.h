@@ -19,14 +19,17 @@ struct WarpModuleBytes {
 };
 
 // The functions of warp.so and warp-clang.so that the runtime calls, by Warp's own names without
-// the "wp_" prefix. Declared here from their documented signatures; no Warp header is needed.
+// the "wp_" prefix. Declared here from their documented signatures; no Warp header is needed. What
+// a release may lack is null there.
 struct WarpFunctions {
   const char* (*version)();
   const char* (*get_error_string)();
-  const void* (*cpu_block_runtime_get_api)();
+  const void* (*cpu_block_runtime_get_api)();  // since 1.18
   WarpGraph* (*apic_load_graph_from_bytes)(void* context, const void* data, size_t size,
                                            const WarpModuleBytes* modules, uint32_t num_modules,
-                                           int device_type);
+                                           int device_type);  // since 1.19
+  // Resolved where there is no loading from bytes, as load_obj below.
+  WarpGraph* (*apic_load_graph)(void* context, const char* path, int device_type);
   void (*apic_destroy_graph)(WarpGraph* graph);
   int (*apic_get_num_params)(WarpGraph* graph);
   const char* (*apic_get_param_name)(WarpGraph* graph, int index);
@@ -44,10 +47,21 @@ struct WarpFunctions {
   const void* (*apic_get_recording_state)();
 
   const char* (*warp_clang_version)();
-  int (*llvm_set_cpu_block_runtime)(const void* api);
-  int (*load_obj_from_bytes)(const void* data, size_t size, const char* name, bool legacy_linker);
+  int (*llvm_set_cpu_block_runtime)(const void* api);  // since 1.18
+  int (*load_obj_from_bytes)(const void* data, size_t size, const char* name,
+                             bool legacy_linker);  // since 1.19
+  int (*load_obj)(const char* path, const char* name, bool legacy_linker);
   int (*unload_obj)(const char* name);
   uint64_t (*lookup)(const char* name, const char* function);
+};
+
+// What a GPU needs beside them.
+struct WarpCudaFunctions {
+  int (*device_get_arch)(int device);
+  void* (*device_get_primary_context)(int device);
+  void* (*apic_get_cuda_graph)(WarpGraph* graph);
+  void* (*apic_get_cuda_graph_exec)(WarpGraph* graph);
+  bool (*apic_launch)(WarpGraph* graph, void* stream);
 };
 
 // Warp's native libraries, opened once per process and never closed: they own threads' fibers and
@@ -61,6 +75,12 @@ class WarpLibrary {
   static const WarpLibrary& Get();
 
   const WarpFunctions& functions() const { return functions_; }
+  // Lets Warp start CUDA, once; a CPU segment does without. The driver must have been opened before
+  // (cuda::Driver), so that a machine without one gets our sentence.
+  //
+  // Throws Error(LP_WRONG_DEVICE) when this Warp was built without CUDA or cannot use the GPU.
+  const WarpCudaFunctions& EnableCuda() const;
+
   const std::string& version() const { return version_; }  // "1.19.0"
   const std::string& folder() const { return folder_; }    // where both libraries lie
 
@@ -69,8 +89,10 @@ class WarpLibrary {
 
  private:
   WarpLibrary();
+  void BindBlockRuntime(const std::string& core, const std::string& clang) const;
 
   WarpFunctions functions_{};
+  void* core_ = nullptr;  // handle of warp.so
   std::string version_;
   std::string folder_;
   mutable std::mutex load_mutex_;

@@ -22,6 +22,7 @@ struct KernelInfo;
 struct KernelContext;
 struct Value;
 struct TensorInfo;
+struct MemoryInfo;
 
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 
@@ -44,6 +45,7 @@ enum ElementType : int {
 
 enum Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 enum MemType : int { kMemDefault = 0 };
+enum DeviceType : int { kDeviceCpu = 0, kDeviceGpu = 1 };
 
 // Places in the function table OrtApi.
 enum Slot : size_t {
@@ -57,6 +59,7 @@ enum Slot : size_t {
   kSlotGetDimensionsCount = 61,
   kSlotGetDimensions = 62,
   kSlotGetTensorTypeAndShape = 65,
+  kSlotMemoryInfoGetId = 72,
   kSlotKernelInfoGetAttributeString = 87,
   kSlotKernelContextGetInputCount = 88,
   kSlotKernelContextGetOutputCount = 89,
@@ -65,6 +68,9 @@ enum Slot : size_t {
   kSlotReleaseStatus = 93,
   kSlotReleaseTensorTypeAndShapeInfo = 99,
   kSlotReleaseCustomOpDomain = 101,
+  kSlotKernelContextGetGpuComputeStream = 193,
+  kSlotGetTensorMemoryInfo = 194,
+  kSlotMemoryInfoGetDeviceType = 225,
   kSlotKernelInfoGetInputCount = 230,
   kSlotKernelInfoGetOutputCount = 231,
   kSlotKernelInfoGetConstantInputTensor = 249,
@@ -113,6 +119,16 @@ class Api {
     At<void(TensorInfo*)>(kSlotReleaseTensorTypeAndShapeInfo)(info);
   }
 
+  Status* GetTensorMemoryInfo(const Value* value, const MemoryInfo** out) const {
+    return At<Status*(const Value*, const MemoryInfo**)>(kSlotGetTensorMemoryInfo)(value, out);
+  }
+  Status* MemoryInfoGetId(const MemoryInfo* info, int* out) const {
+    return At<Status*(const MemoryInfo*, int*)>(kSlotMemoryInfoGetId)(info, out);
+  }
+  void MemoryInfoGetDeviceType(const MemoryInfo* info, DeviceType* out) const {
+    At<void(const MemoryInfo*, DeviceType*)>(kSlotMemoryInfoGetDeviceType)(info, out);
+  }
+
   Status* KernelInfoGetAttributeString(const KernelInfo* info, const char* name, char* out,
                                        size_t* size) const {
     return At<Status*(const KernelInfo*, const char*, char*, size_t*)>(
@@ -142,6 +158,10 @@ class Api {
                                 const Value** out) const {
     return At<Status*(const KernelContext*, size_t, const Value**)>(kSlotKernelContextGetInput)(
         context, index, out);
+  }
+  Status* KernelContextGetGpuComputeStream(const KernelContext* context, void** out) const {
+    return At<Status*(const KernelContext*, void**)>(kSlotKernelContextGetGpuComputeStream)(context,
+                                                                                            out);
   }
   Status* KernelContextGetOutput(KernelContext* context, size_t index, const int64_t* dims,
                                  size_t rank, Value** out) const {

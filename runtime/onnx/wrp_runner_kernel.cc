@@ -5,7 +5,9 @@
 #include <array>
 #include <string>
 
+#include "core/cuda_driver.h"
 #include "core/error.h"
+#include "core/fork_watch.h"
 
 namespace leapp_policy {
 namespace {
@@ -109,7 +111,33 @@ std::string ReadMetadata(const ort::Api& api, const ort::KernelInfo* info) {
   return text;
 }
 
-ByteSpan ReadBundle(const ort::Api& api, const ort::KernelInfo* info, size_t index) {
+// The bundle of a node, in host memory, and the device that the node runs on.
+struct HostBundle {
+  ByteSpan bytes;
+  std::vector<uint8_t> copy;  // empty where ONNX Runtime has it in host memory
+  std::string device = "cpu";
+};
+
+// The CUDA provider keeps constants in GPU memory; its uploads may still be under way.
+std::vector<uint8_t> ReadFromGpu(const void* data, size_t size, int device) {
+  const cuda::Driver& driver = cuda::Driver::Get();
+  const cuda::Functions& f = driver.functions();
+  const auto check = [&](cuda::Result result) {
+    if (result == cuda::kSuccess) return;
+    throw Error(LP_INTERNAL, "The bundle of a WrpRunner node could not be read from the GPU (" +
+                                 driver.Describe(result) + ").");
+  };
+  cuda::Context context = nullptr;
+  check(f.DevicePrimaryCtxRetain(&context, device));
+  const cuda::CurrentContext current(driver, context);
+  check(f.CtxSynchronize());
+  std::vector<uint8_t> host(size);
+  check(f.MemcpyDtoH(host.data(), reinterpret_cast<cuda::DevicePtr>(data), size));
+  return host;
+}
+
+HostBundle ReadBundle(const ort::Api& api, const ort::KernelInfo* info, size_t index,
+                      DeviceFamily family) {
   int is_constant = 0;
   const ort::Value* value = nullptr;
   Check(api, api.KernelInfoGetConstantInputTensor(info, index, &is_constant, &value));
@@ -128,12 +156,31 @@ ByteSpan ReadBundle(const ort::Api& api, const ort::KernelInfo* info, size_t ind
                     ElementName(type.element()) + " " +
                     ShapeText(dims.data(), std::min(rank, kMaxRank)) + "; export the model again.");
   }
-  return {static_cast<const uint8_t*>(TensorData(api, value)), static_cast<size_t>(dims[0])};
+  HostBundle bundle;
+  const void* data = TensorData(api, value);
+  const size_t size = static_cast<size_t>(dims[0]);
+  bundle.bytes = {static_cast<const uint8_t*>(data), size};
+  if (family == DeviceFamily::kCpu) return bundle;
+
+  const ort::MemoryInfo* memory = nullptr;
+  ort::DeviceType where = ort::kDeviceCpu;
+  int device = 0;
+  Check(api, api.GetTensorMemoryInfo(value, &memory));
+  api.MemoryInfoGetDeviceType(memory, &where);
+  Check(api, api.MemoryInfoGetId(memory, &device));
+  bundle.device = "cuda:" + std::to_string(device);
+  if (where == ort::kDeviceGpu) {
+    bundle.copy = ReadFromGpu(data, size, device);
+    bundle.bytes = {bundle.copy.data(), bundle.copy.size()};
+  }
+  return bundle;
 }
 
 }  // namespace
 
-WrpRunnerKernel::WrpRunnerKernel(const ort::Api& api, const ort::KernelInfo* info) : api_(api) {
+WrpRunnerKernel::WrpRunnerKernel(const ort::Api& api, const ort::KernelInfo* info,
+                                 DeviceFamily family)
+    : api_(api), family_(family) {
   OpenSegment(info);
   inputs_.resize(segment_->metadata().inputs.size());
   outputs_.resize(segment_->metadata().outputs.size());
@@ -148,7 +195,8 @@ void WrpRunnerKernel::OpenSegment(const ort::KernelInfo* info) {
   if (num_inputs == 0) {
     throw Error(LP_BAD_BUNDLE, "A WrpRunner node has no input; its last one must be the bundle.");
   }
-  segment_ = Segment::Open(ReadBundle(api_, info, num_inputs - 1), metadata, "cpu");
+  const HostBundle bundle = ReadBundle(api_, info, num_inputs - 1, family_);
+  segment_ = Segment::Open(bundle.bytes, metadata, bundle.device);
 
   const Metadata& expected = segment_->metadata();
   if (expected.inputs.size() != num_inputs - 1 || expected.outputs.size() != num_outputs) {
@@ -202,11 +250,21 @@ void WrpRunnerKernel::MakeOutput(ort::KernelContext* context, size_t index) {
   outputs_[index] = {TensorData(api_, value), spec.num_bytes};
 }
 
+WrpRunnerKernel::~WrpRunnerKernel() {
+  // In a forked child Warp cannot be asked to unload anything: it might never answer.
+  if (IsForkedChild()) (void)segment_.release();
+}
+
 void WrpRunnerKernel::Compute(ort::KernelContext* context) {
+  ExpectNotForked(LP_RUN_FAILED, segment_->metadata().Subject());  // before a lock is taken
   const std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = 0; i < inputs_.size(); ++i) ReadInput(context, i);
   for (size_t i = 0; i < outputs_.size(); ++i) MakeOutput(context, i);
-  segment_->Run(inputs_.data(), inputs_.size(), outputs_.data(), outputs_.size());
+  void* stream = nullptr;
+  if (family_ == DeviceFamily::kCuda) {
+    Check(api_, api_.KernelContextGetGpuComputeStream(context, &stream));
+  }
+  segment_->Run(inputs_.data(), inputs_.size(), outputs_.data(), outputs_.size(), stream);
 }
 
 }  // namespace leapp_policy

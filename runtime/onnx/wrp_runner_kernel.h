@@ -11,13 +11,17 @@
 namespace leapp_policy {
 
 // One node of an ONNX session: an open segment and the translation between ONNX Runtime's tensors
-// and its buffers. Tensors are host memory (CPU provider).
+// and its buffers. Tensors are memory of the provider's device: host memory for the CPU provider,
+// GPU memory for the CUDA provider, whose stream takes the work.
 class WrpRunnerKernel {
  public:
   // Reads the node's metadata attribute and its constant bundle and opens the segment.
   //
   // Throws Error.
-  WrpRunnerKernel(const ort::Api& api, const ort::KernelInfo* info);
+  WrpRunnerKernel(const ort::Api& api, const ort::KernelInfo* info, DeviceFamily family);
+  ~WrpRunnerKernel();
+  WrpRunnerKernel(const WrpRunnerKernel&) = delete;
+  WrpRunnerKernel& operator=(const WrpRunnerKernel&) = delete;
 
   // Runs the node once. Any thread; calls are serialised.
   //
@@ -31,6 +35,7 @@ class WrpRunnerKernel {
   void CheckTensor(const TensorSpec& spec, const ort::Value* value) const;
 
   const ort::Api& api_;
+  const DeviceFamily family_;
   std::unique_ptr<Segment> segment_;
   std::mutex mutex_;  // guards the two vectors, which are kept so that a run allocates nothing
   std::vector<lp_const_buffer> inputs_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registers com.nvidia.warp::WrpRunner, version 1, with ONNX Runtime:
+// Registers com.nvidia.warp::WrpRunner, version 1, with ONNX Runtime, for the CPU and CUDA
+// providers:
 //   inputs   data…, bundle (uint8 [n], constant)
 //   outputs  in the order of the metadata
 //   runtime_metadata  string attribute, see core/metadata.h
@@ -18,11 +19,11 @@ namespace {
 
 constexpr const char* kDomain = "com.nvidia.warp";
 constexpr const char* kOpName = "WrpRunner";
-constexpr const char* kProvider = "CPUExecutionProvider";
 
 // What ONNX Runtime keeps for one node. It passes no function table to a kernel's computation.
 struct Node {
-  Node(const ort::Api& table, const ort::KernelInfo* info) : api(table), kernel(table, info) {}
+  Node(const ort::Api& table, const ort::KernelInfo* info, DeviceFamily family)
+      : api(table), kernel(table, info, family) {}
 
   const ort::Api& api;
   WrpRunnerKernel kernel;
@@ -44,10 +45,16 @@ ort::Status* Guard(const ort::Api& api, Body&& body) noexcept {
   }
 }
 
+template <DeviceFamily family>
 ort::Status* CreateKernel(const ort::CustomOp*, const ort::Api* api, const ort::KernelInfo* info,
                           void** kernel) {
   *kernel = nullptr;
-  return Guard(*api, [&] { *kernel = new Node(*api, info); });
+  return Guard(*api, [&] { *kernel = new Node(*api, info, family); });
+}
+
+template <DeviceFamily family>
+const char* Provider(const ort::CustomOp*) {
+  return family == DeviceFamily::kCpu ? "CPUExecutionProvider" : "CUDAExecutionProvider";
 }
 
 ort::Status* Compute(void* kernel, ort::KernelContext* context) {
@@ -57,11 +64,12 @@ ort::Status* Compute(void* kernel, ort::KernelContext* context) {
 
 void DestroyKernel(void* kernel) { delete static_cast<Node*>(kernel); }
 
+template <DeviceFamily family>
 ort::CustomOp MakeOp() {
   ort::CustomOp op{};
   op.version = ort::kApiVersion;
   op.GetName = [](const ort::CustomOp*) { return kOpName; };
-  op.GetExecutionProviderType = [](const ort::CustomOp*) { return kProvider; };
+  op.GetExecutionProviderType = &Provider<family>;
   op.GetInputTypeCount = [](const ort::CustomOp*) -> size_t { return 1; };
   op.GetOutputTypeCount = op.GetInputTypeCount;
   op.GetInputType = [](const ort::CustomOp*, size_t) { return ort::kUndefined; };
@@ -75,7 +83,7 @@ ort::CustomOp MakeOp() {
   op.GetVariadicOutputHomogeneity = op.GetVariadicInputHomogeneity;
   op.GetStartVersion = [](const ort::CustomOp*) { return 1; };
   op.GetEndVersion = op.GetStartVersion;
-  op.CreateKernelV2 = &CreateKernel;
+  op.CreateKernelV2 = &CreateKernel<family>;
   op.KernelComputeV2 = &Compute;
   op.KernelDestroy = &DestroyKernel;
   return op;
@@ -84,7 +92,8 @@ ort::CustomOp MakeOp() {
 // The domain of one ONNX Runtime in the process, made once: sessions keep pointers to it, and it
 // may not be released before the last of them, so it is left to the end of the process.
 ort::Status* GetDomain(const ort::Api& api, ort::CustomOpDomain** out) {
-  static const ort::CustomOp op = MakeOp();
+  static const ort::CustomOp cpu_op = MakeOp<DeviceFamily::kCpu>();
+  static const ort::CustomOp cuda_op = MakeOp<DeviceFamily::kCuda>();
   static std::mutex mutex;
   static auto* const domains = new std::map<const ort::Api*, ort::CustomOpDomain*>();
 
@@ -96,9 +105,11 @@ ort::Status* GetDomain(const ort::Api& api, ort::CustomOpDomain** out) {
   }
   ort::CustomOpDomain* domain = nullptr;
   if (ort::Status* status = api.CreateCustomOpDomain(kDomain, &domain)) return status;
-  if (ort::Status* status = api.CustomOpDomainAdd(domain, &op)) {
-    api.ReleaseCustomOpDomain(domain);
-    return status;
+  for (const ort::CustomOp* op : {&cpu_op, &cuda_op}) {
+    if (ort::Status* status = api.CustomOpDomainAdd(domain, op)) {
+      api.ReleaseCustomOpDomain(domain);
+      return status;
+    }
   }
   (*domains)[&api] = domain;
   *out = domain;

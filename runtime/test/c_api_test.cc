@@ -23,7 +23,7 @@ int main() {
   CHECK(lp_segment_open("x", 1, nullptr, "cpu", &segment) == LP_INVALID_ARGUMENT);
   CHECK(lp_segment_open("x", 1, "{}", nullptr, &segment) == LP_INVALID_ARGUMENT);
   CHECK(lp_segment_open("x", 1, "{}", "tpu", &segment) == LP_INVALID_ARGUMENT && Said("'tpu'"));
-  CHECK(lp_segment_open("x", 1, "{}", "cuda:0", &segment) == LP_WRONG_DEVICE && Said("'cuda:0'"));
+  CHECK(lp_segment_open("x", 1, "{}", "cuda:0", &segment) == LP_BAD_METADATA && Said("'inputs'"));
   CHECK(lp_segment_open("x", 1, "{", "cpu", &segment) == LP_BAD_METADATA && Said("JSON"));
   CHECK(lp_segment_open("x", 1, R"({"inputs":[],"outputs":[]})", "cpu", &segment) == LP_BAD_BUNDLE);
   CHECK(Said("magic"));

@@ -17,7 +17,10 @@ const Device kCuda{DeviceFamily::kCuda, 0};
 Metadata Recorded() {
   Metadata m;
   m.segment = "arm/0";
-  m.record = Record{kCpu, "1.19.2", 18, std::nullopt, std::nullopt};
+  m.record = Record{};
+  m.record->device = kCpu;
+  m.record->warp_version = "1.19.2";
+  m.record->wrp_format = 18;
   return m;
 }
 
@@ -46,6 +49,11 @@ void TestDevice() {
               CheckDevice(Recorded(), Header(), kCuda));
   CHECK_ERROR(LP_WRONG_DEVICE, "exported for device 'cuda' but is opened on 'cpu'",
               CheckDevice(Recorded(), Header(18, kWrpDeviceCuda), kCpu));
+  for (const uint32_t format : {15u, 16u, 18u}) {  // of Warp 1.17, 1.18, 1.19; no record at all
+    CheckDevice(Metadata{}, Header(format), kCpu);
+    CHECK_ERROR(LP_WRONG_DEVICE, "exported for device 'cuda' but is opened on 'cpu'",
+                CheckDevice(Metadata{}, Header(format, kWrpDeviceCuda), kCpu));
+  }
   CHECK_ERROR(LP_BAD_BUNDLE, "unknown device type 7", CheckDevice(Recorded(), Header(18, 7), kCpu));
   CHECK_ERROR(LP_BAD_BUNDLE, "records .wrp format 18 but its bundle has format 16",
               CheckDevice(Recorded(), Header(16), kCpu));

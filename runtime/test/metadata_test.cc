@@ -56,6 +56,17 @@ void TestGood() {
   CHECK(m.record->bundle->size == 4);
 }
 
+// A message prints the value that it refuses, and the printer calls itself for each level.
+void TestDepth() {
+  const std::string deep = std::string(500000, '[') + std::string(500000, ']');
+  CHECK_ERROR(LP_BAD_METADATA, "more than 32 levels deep", ParseMetadata(deep));
+  CHECK_ERROR(LP_BAD_METADATA, "more than 32 levels deep",
+              ParseMetadata(R"({"outputs": [], "inputs": )" + deep + "}"));
+  const std::string allowed = std::string(31, '[') + std::string(31, ']');
+  CHECK_ERROR(LP_BAD_METADATA, "'inputs[0]' must be an object",
+              ParseMetadata(R"({"outputs": [], "inputs": )" + allowed + "}"));
+}
+
 void TestTypes() {
   CHECK_ERROR(LP_BAD_METADATA, "not valid JSON", ParseMetadata("{"));
   CHECK_ERROR(LP_BAD_METADATA, "must be an object", ParseMetadata("[]"));
@@ -99,6 +110,7 @@ void TestForeign() {
 
 int main() {
   TestGood();
+  TestDepth();
   TestTypes();
   TestOverflow();
   TestForeign();

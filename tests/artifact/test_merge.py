@@ -43,19 +43,17 @@ class Pipeline:
         return {"y": y, "action": annotate.output_tensors("act", {"action": action})}
 
 
-def exported(layout: str, folder: Path) -> PolicyRunner:
-    export(Pipeline().step, {"x": torch.ones(2, 3)}, name="pair", out_dir=folder, layout=layout)
+def exported(layout: str, folder: Path, backend: str = "onnx") -> PolicyRunner:
+    export(Pipeline().step, {"x": torch.ones(2, 3)}, name="pair", out_dir=folder, layout=layout, backend=backend)
     return load(folder)
 
 
-@pytest.mark.parametrize(
-    ("layout", "models"),
-    [("split", ["act.onnx", "sense.onnx"]), ("merged", ["pair.onnx"])],
-)
-def test_layouts_act_alike(layout: str, models: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["onnx", "pt2"])
+@pytest.mark.parametrize(("layout", "models"), [("split", ["act", "sense"]), ("merged", ["pair"])])
+def test_layouts_act_alike(layout: str, models: list[str], backend: str, tmp_path: Path) -> None:
     """A policy would act otherwise when it is cut into models another way, or its state would be mixed up."""
-    runner = exported(layout, tmp_path / "p")
-    assert sorted(path.name for path in (tmp_path / "p").glob("*.onnx")) == models
+    runner = exported(layout, tmp_path / "p", backend)
+    assert sorted(path.stem for path in (tmp_path / "p").glob(f"*.{backend}")) == models
     assert list(runner.inputs) == ["x"]
     assert set(runner.outputs) == {"y", "action"}
     policy = Pipeline()
@@ -66,6 +64,14 @@ def test_layouts_act_alike(layout: str, models: list[str], tmp_path: Path) -> No
             expected, got = policy.step({"x": torch.from_numpy(x)}), runner.step({"x": x})
             for name, value in expected.items():
                 np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_linked_pt2_model_keeps_its_segments(tmp_path: Path) -> None:
+    """A segment would be lost where two programs become one, or a weight of one node stand for another's."""
+    exported("merged", tmp_path / "p", "pt2")
+    program = torch.export.load(tmp_path / "p" / "pair.pt2")
+    assert sum(str(node.target) == "leapp.warp_runner.default" for node in program.graph.nodes) == 2
+    assert {name.partition(".")[0] for name in program.state_dict} == {"sense", "act"}
 
 
 def test_one_input_feeds_both_nodes(tmp_path: Path) -> None:

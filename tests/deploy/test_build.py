@@ -35,7 +35,7 @@ def test_status_of_a_good_installation(capsys: pytest.CaptureFixture[str]) -> No
 
     assert build.main(["--status"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["ONNX Runtime operator", "C interface", "Warp"]
+    assert [line.split("  ")[0] for line in lines[:3]] == ["ONNX Runtime operator", "C interface", "Warp"]
     assert lines[0].endswith(f"{library.onnx_library()}; onnxruntime {onnxruntime.__version__}")
     assert lines[1].endswith(f"{library.runtime_library()}; ABI version 1")
     assert lines[2].endswith(f"; version {warp.config.version}")
@@ -51,6 +51,21 @@ def test_status_of_a_missing_library(
     assert "MISSING" in lines[0]
     assert f"runtime was not found at '{tmp_path / 'x.so'}'" in lines[0]
     assert "  ok  " in lines[1]
+
+
+def test_status_of_a_named_torch_library(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The operator for libtorch is built on request; one that somebody names and that is bad would not be told."""
+    named = tmp_path / "t.so"
+    monkeypatch.setenv("LEAPP_POLICY_TORCH_LIBRARY", str(named))
+    assert build.main(["--status"]) == 1
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("torch operator")]
+    assert f"MISSING  leapp-policy's native runtime was not found at '{named}'" in line
+    assert "`leapp-policy-build-runtime --torch`" in line
+    named.write_bytes(b"no library")
+    assert build.main(["--status"]) == 1
+    assert "cannot load it" in capsys.readouterr().out
 
 
 def test_status_of_a_broken_library(

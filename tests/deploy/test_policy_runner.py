@@ -216,7 +216,7 @@ def test_edited_manifest(name: str, copied: Copied) -> None:
         ("models/linear/inputs/0/dtype", "float33", "float33"),
         ("models/linear/outputs/0/name", "torque", "torque"),
         ("models", {}, "no model"),
-        (f"{PARAMETERS}/backend", "jit", r"has backend 'jit', expected 'onnx'"),
+        (f"{PARAMETERS}/backend", "jit", r"has backend 'jit', expected one of \['onnx', 'pt2'\]"),
         (f"{PARAMETERS}/model_path", "other.onnx", r"has no model file 'other\.onnx'"),
         (f"{PARAMETERS}/model_path", "../linear.onnx", "has no model file"),
     ],

@@ -9,7 +9,7 @@ import operator
 import torch
 from torch import Tensor, fx
 
-from leapp_policy.graph.op import warp_runner
+from leapp_policy.deploy.torch_operator import warp_runner
 from leapp_policy.graph.passes.clone_sources import clone_written_sources
 from leapp_policy.graph.passes.fold_constants import fold_constant_views
 from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs

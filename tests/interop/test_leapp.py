@@ -8,13 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import builders
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from leapp_policy import TensorSemantics, annotate
+from leapp_policy.deploy.build import build_runtime
+from leapp_policy.deploy.library import torch_library
 from leapp_policy.deploy.policy_runner import load
+from leapp_policy.errors import RuntimeLibraryError
 from leapp_policy.pipeline import export
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("leapp") is None, reason="needs the package leapp")
@@ -47,10 +51,12 @@ def run_python(code: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_ours_runs_in_leapp(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["onnx", "pt2"])
+def test_ours_runs_in_leapp(backend: str, tmp_path: Path) -> None:
     """People who deploy with LEAPP's InferenceManager could not use our artifacts."""
     policy = Pipeline()
-    export(policy.step, {"joint_pos": torch.ones(1, 7)}, name="pair", out_dir=tmp_path / "p", layout="split")
+    inputs = {"joint_pos": torch.ones(1, 7)}
+    export(policy.step, inputs, name="pair", out_dir=tmp_path / "p", layout="split", backend=backend)
     np.save(tmp_path / "steps.npy", STEPS)
     code = """
 import sys, numpy as np, torch
@@ -70,7 +76,8 @@ np.save(sys.argv[3], np.stack([np.asarray(out) for out in outs]))
     assert not np.allclose(expected[1], forgetful), "the state makes no difference, so that nothing was tested"
 
 
-def test_theirs_runs_in_ours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["onnx-dynamo", "pt2"])
+def test_theirs_runs_in_ours(backend: str, tmp_path: Path) -> None:
     """People who have artifacts by LEAPP could not run them here."""
     code = """
 import sys, torch, leapp
@@ -80,16 +87,16 @@ sense, act = torch.nn.Linear(7, 3), torch.nn.Linear(3, 2)
 leapp.start("theirs", save_path=sys.argv[1])
 with torch.no_grad():
     x = annotate.input_tensors("sense", {"joint_pos": torch.ones(1, 7)})
-    features = annotate.output_tensors("sense", {"features": sense(x)}, export_with="onnx-dynamo")
+    features = annotate.output_tensors("sense", {"features": sense(x)}, export_with=sys.argv[2])
     features = annotate.input_tensors("act", {"features": features})
     kept = annotate.state_tensors("act", {"kept": torch.zeros(1, 2)})
     action = act(features) + 0.5 * kept
     annotate.update_state("act", {"kept": action * 1.0})
-    annotate.output_tensors("act", {"action": action}, export_with="onnx-dynamo")
+    annotate.output_tensors("act", {"action": action}, export_with=sys.argv[2])
 leapp.stop()
 leapp.compile_graph(visualize=False)
 """
-    run_python(code, str(tmp_path))
+    run_python(code, str(tmp_path), backend)
     runner = load(tmp_path / "theirs")
     assert list(runner.inputs) == ["joint_pos"]
     assert list(runner.outputs) == ["action"]
@@ -97,6 +104,27 @@ leapp.compile_graph(visualize=False)
     for x in STEPS:
         expected = policy.step({"joint_pos": torch.from_numpy(x)})["action"].numpy()
         np.testing.assert_allclose(runner.step({"joint_pos": x})["action"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_our_segments_run_in_leapp_with_our_library(tmp_path: Path) -> None:
+    """LEAPP loads the library that a variable names for PT2 models with Warp; without one it would give zeros."""
+    try:
+        library = torch_library()
+    except RuntimeLibraryError:
+        written = build_runtime(tmp_path / "build", tmp_path / "native", torch=True)
+        library = next(path for path in written if "torch" in path.name)
+    step = lambda obs: {"y": builders.scaled(obs["x"])}  # noqa: E731
+    export(step, {"x": torch.ones(2, 3)}, name="twice", out_dir=tmp_path / "p", backend="pt2")
+    code = """
+import os, sys, torch
+os.environ["LEAPP_WARP_PT2_CUSTOM_OP_LIBRARY"] = sys.argv[2]
+from leapp import InferenceManager
+manager = InferenceManager(sys.argv[1])
+y = manager.run_policy({"twice/x": torch.full((2, 3), 4.0)})["twice/y"]
+assert (torch.as_tensor(y) == 8.0).all(), y
+"""
+    run_python(code, str(tmp_path / "p" / "twice.yaml"), str(library))
 
 
 def test_both_packages_in_one_process(tmp_path: Path) -> None:

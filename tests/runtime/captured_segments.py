@@ -66,7 +66,8 @@ class CapturedSegment:
 
     def without_own(self) -> CapturedSegment:
         """The same segment as LEAPP itself would describe it."""
-        metadata = {key: self.metadata[key] for key in ("inputs", "outputs")}
+        metadata = json.loads(self.json)
+        del metadata["leapp_policy"]
         return CapturedSegment(self.bundle, metadata, self.files)
 
     def random_inputs(self, seed: int) -> list[np.ndarray]:

@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import captured_kernels
 import numpy as np
 import pytest
 import torch
 import warp as wp
-from captured_segments import CapturedSegment, onnx_model
+from captured_segments import CapturedSegment
 
-from leapp_policy.deploy.library import runtime_library
 from leapp_policy.deploy.native_segment import NativeSegment, SegmentRunError
 from leapp_policy.errors import ContractError
 
@@ -109,66 +105,3 @@ def test_python_warp_still_works(two_modules: CapturedSegment) -> None:
     y = wp.zeros(4, dtype=float, device="cpu")
     wp.launch(captured_kernels.scale, dim=4, inputs=[x], outputs=[y], device="cpu")
     np.testing.assert_array_equal(y.numpy(), [1.0, 3.0, 5.0, 7.0])
-
-
-OPEN = """
-import sys
-from leapp_policy.deploy.native_segment import NativeSegment
-try:
-    NativeSegment(open(sys.argv[1], "rb").read(), open(sys.argv[2]).read())
-except Exception as e:
-    print(type(e).__name__, e)
-print("torch" in sys.modules, "warp" in sys.modules)
-"""
-
-SESSION = """
-import sys, onnxruntime as ort
-options = ort.SessionOptions()
-options.register_custom_ops_library(sys.argv[2])
-try:
-    ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-except Exception as e:
-    print(e)
-"""
-
-
-def run_in(folder: Path, code: str, arguments: list[str]) -> str:
-    """Run ``code`` where Warp is looked for in ``folder``."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "/usr/bin", "LEAPP_POLICY_WARP_LIBRARY_DIR": str(folder)},
-    )
-    return done.stdout
-
-
-def test_missing_warp(two_modules: CapturedSegment, library: str, tmp_path: Path) -> None:
-    """The user would see 'cannot open shared object file' of a file that nobody named (K9)."""
-    (tmp_path / "b").write_bytes(two_modules.bundle)
-    (tmp_path / "m").write_text(two_modules.json)
-    text = run_in(tmp_path, OPEN, [str(tmp_path / "b"), str(tmp_path / "m")])
-    assert text.startswith("RuntimeLibraryError Warp's library 'warp.so' was not found; looked at ")
-    assert f"'{tmp_path / 'warp.so'}' (LEAPP_POLICY_WARP_LIBRARY_DIR)" in text
-    assert "set LEAPP_POLICY_WARP_LIBRARY_DIR to the folder 'warp/bin'" in text
-    assert text.splitlines()[-1] == "False False"
-
-    model = tmp_path / "segment.onnx"
-    model.write_bytes(onnx_model(two_modules))
-    assert f"'{tmp_path / 'warp.so'}'" in run_in(tmp_path, SESSION, [str(model), library])
-
-
-def test_broken_warp(two_modules: CapturedSegment, tmp_path: Path) -> None:
-    """A library that is there but does not load must say why, in the loader's words (K9)."""
-    (tmp_path / "b").write_bytes(two_modules.bundle)
-    (tmp_path / "m").write_text(two_modules.json)
-    (tmp_path / "warp.so").write_bytes(b"no library")
-    text = run_in(tmp_path, OPEN, [str(tmp_path / "b"), str(tmp_path / "m")])
-    assert f"Warp's library '{tmp_path / 'warp.so'}' could not be loaded (" in text
-    assert "file too short" in text or "invalid ELF header" in text
-    (tmp_path / "warp.so").unlink()
-    (tmp_path / "warp.so").symlink_to(runtime_library())
-    text = run_in(tmp_path, OPEN, [str(tmp_path / "b"), str(tmp_path / "m")])
-    assert "has no function 'wp_version'" in text
-    assert "needs warp-lang 1.19" in text

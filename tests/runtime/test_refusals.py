@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from captured_segments import CapturedSegment, onnx_model, onnx_session, pack_bundle
@@ -106,11 +107,20 @@ def test_other_device(two_modules: CapturedSegment) -> None:
 
 
 def test_device_of_the_caller(two_modules: CapturedSegment) -> None:
-    """A device that this build does not know must not fall back to the CPU."""
-    with pytest.raises(BundleError, match="runs segments on 'cpu', got device 'cuda:0'"):
+    """Code for the CPU on a GPU, or a name that nobody knows, must not fall back to the CPU."""
+    with pytest.raises(BundleError, match="exported for device 'cpu' but is opened on 'cuda'; export it with"):
         NativeSegment(two_modules.bundle, two_modules.json, device="cuda:0")
     with pytest.raises(ContractError, match="must be 'cpu', 'cuda' or 'cuda:<index>', got 'gpu'"):
         NativeSegment(two_modules.bundle, two_modules.json, device="gpu")
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has an NVIDIA driver")
+def test_cuda_segment_without_a_driver(two_modules: CapturedSegment) -> None:
+    """A policy that was exported for a GPU, on a computer without one (K7)."""
+    name, wrp = two_modules.files[0]
+    bundle = pack_bundle([(name, wrp[:24] + b"\0" + wrp[25:]), *two_modules.files[1:]])
+    with pytest.raises(BundleError, match=r"needs an NVIDIA driver, and 'libcuda\.so\.1' could not be opened"):
+        NativeSegment(bundle, two_modules.without_own().json, device="cuda:0")
 
 
 def with_cpu(segment: CapturedSegment, **changes: object) -> CapturedSegment:

@@ -624,9 +624,23 @@ def names(table: Mapping[str, Any]) -> list[Any]:
     return [pytest.param(name, marks=mark(name)) for name in table]
 
 
+OF_HOST_MEMORY = {
+    "array_over_memory_of_numpy",
+    "assign_of_a_list",  # a copy from the host, which no CUDA capture can hold
+    "launch_by_keywords",
+    "numpy_alias",
+    "numpy_alias_of_memory_that_torch_writes_later",
+    "numpy_alias_that_is_written",
+    "scoped_device",
+    "several_names_of_one_memory",
+}
+
+
 @pytest.mark.parametrize("name", names(ROWS))
 def test_row(name: str) -> None:
     """A feature that policies use would give other results in the exported graph."""
+    if graph_runs.DEVICE != "cpu" and name in OF_HOST_MEMORY:
+        pytest.skip("about arrays in host memory")
     each = ROWS[name]
     graph_runs.assert_graph_acts_as(each.step, each.inputs, segments=each.segments)
 

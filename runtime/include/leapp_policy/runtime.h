@@ -86,7 +86,7 @@ LP_API lp_status lp_warp_describe(const char** out);
  *
  * bundle, bundle_size:    WRPB version 1; borrowed for the call only.
  * runtime_metadata_json:  NUL-terminated UTF-8; borrowed for the call only.
- * device:                 "cpu".
+ * device:                 "cpu", "cuda" or "cuda:<index>".
  * out:                    receives the segment, or NULL on failure.
  */
 LP_API lp_status lp_segment_open(const void* bundle, uint64_t bundle_size,
@@ -94,11 +94,16 @@ LP_API lp_status lp_segment_open(const void* bundle, uint64_t bundle_size,
                                  lp_segment** out);
 
 /*
- * Runs the segment once: copies the inputs in, replays, copies the outputs out.
+ * Runs the segment once.
  *
  * Buffers are in the order of the metadata, dense, row major, with exactly the recorded number of
- * bytes. A zero-sized buffer may have a null pointer. `stream` is the device's stream; it must be
- * NULL on the CPU, where the outputs are complete when the call returns.
+ * bytes, in memory of the segment's device. A zero-sized buffer may have a null pointer.
+ *
+ * On the CPU `stream` must be NULL, and the outputs are complete when the call returns. On CUDA it
+ * is a cudaStream_t of that GPU (NULL: the legacy default stream); the work is put on it and the
+ * call returns, so buffers must stay alive until the stream has come that far. A stream that is
+ * being captured takes the work into the caller's CUDA graph. Runs of one segment on several
+ * streams wait for each other, captured ones do not: launch such graphs on one stream.
  */
 LP_API lp_status lp_segment_run(lp_segment* segment, const lp_const_buffer* inputs,
                                 size_t num_inputs, const lp_buffer* outputs, size_t num_outputs,

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile an exported program with AOTInductor for a stated CPU, without paths of this machine in the package."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+from leapp_policy.errors import ExportError
+
+_VECTOR_BITS = {"x86-64-v3": 256, "x86-64-v2": 1}  # 1: no vector code of inductor's own
+
+
+def compile_package(
+    program: ExportedProgram, examples: tuple[Tensor, ...], path: Path, *, march: str, metadata: dict[str, str]
+) -> None:
+    """Write an AOTInductor package.
+
+    Args:
+        program: The program.
+        examples: Values of its inputs.
+        path: The file to write.
+        march: Instruction set level of the machine code.
+        metadata: What the package shall say of itself.
+
+    Raises:
+        ExportError: This torch cannot compile for a stated CPU, or there is no compiler.
+    """
+    from torch._inductor import config
+
+    if not hasattr(config.cpp, "march") or march not in _VECTOR_BITS:
+        raise ExportError(
+            f"compile=true needs a torch that compiles for '{march}' (2.13 does for {sorted(_VECTOR_BITS)}), got torch "
+            f"{torch.__version__}; export with compile=false, or install a newer torch"
+        )
+    if not shutil.which("g++") and not shutil.which("clang++"):
+        raise ExportError(
+            "compile=true needs a C++ compiler, found no g++ or clang++ on PATH; export with compile=false"
+        )
+    program.example_inputs = (examples, {})
+    settings = {"cpp.march": march, "cpp.simdlen": _VECTOR_BITS[march], "aot_inductor.metadata": metadata}
+    with tempfile.TemporaryDirectory(prefix="leapp_policy_") as folder:
+        raw = Path(folder) / "raw.pt2"
+        torch._inductor.aoti_compile_and_package(program, package_path=str(raw), inductor_configs=settings)
+        _rewrite(raw, path, Path(folder))
+
+
+def _rewrite(raw: Path, path: Path, scratch: Path) -> None:
+    """Copy a package without generated sources, debug information and paths.
+
+    Torch's headers compile their own paths in, for messages; a path of equal length takes their place.
+    """
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    private = [str(Path(torch.__file__).parent).encode(), cache_dir().encode()]
+    with zipfile.ZipFile(raw) as source, zipfile.ZipFile(path, "w") as target:
+        for info in source.infolist():
+            data = source.read(info)
+            if info.filename.endswith(".cpp"):
+                continue
+            if info.filename.endswith(".so"):
+                data = _without_debug(data, scratch / "model.so")
+            for prefix in private:
+                data = data.replace(prefix, b"/" * len(prefix))
+            name = f"{path.stem}/{info.filename.partition('/')[2]}"
+            target.writestr(zipfile.ZipInfo(name), data)
+
+
+def _without_debug(data: bytes, scratch: Path) -> bytes:
+    strip = shutil.which("strip")
+    if strip is None:
+        return data
+    scratch.write_bytes(data)
+    subprocess.run([strip, "--strip-debug", str(scratch)], check=True, capture_output=True)
+    return scratch.read_bytes()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PT2: the graph as torch's own exported program, each segment as the operator ``leapp::warp_runner``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leapp_policy.artifact.aoti import compile_package
+from leapp_policy.artifact.backend import ModelFile
+from leapp_policy.artifact.link_programs import link_programs
+from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME
+from leapp_policy.errors import ExportError
+from leapp_policy.graph.build import NodeGraph
+from leapp_policy.specs import NodeSpec, PolicySpec, TensorSpec
+
+
+@dataclass(frozen=True)
+class BackendPt2:
+    """Writes PT2 packages.
+
+    Attributes:
+        compile: Write an AOTInductor package: machine code in the place of the exported program.
+        march: Instruction set level of that code in a model without segments; with segments it is theirs.
+    """
+
+    compile: bool = False
+    march: str = "x86-64-v3"
+    name: str = "pt2"
+
+    def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
+        """Write the model of a node into a folder.
+
+        Args:
+            graph: The node.
+            folder: Existing folder.
+
+        Raises:
+            ExportError: Torch cannot write or compile the graph.
+        """
+        names = {f"{graph.spec.name}/{each.name}": each.name for each in (*graph.spec.inputs, *graph.spec.outputs)}
+        return self._write(graph.spec, names, [graph], folder)
+
+    def save_merged(
+        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path
+    ) -> ModelFile:
+        """Write one model of all nodes into a folder.
+
+        Args:
+            spec: The pipeline, node by node.
+            merged: The linked node.
+            names: Its tensor names by ``node/tensor``.
+            graphs: The nodes in the order of execution.
+            folder: Existing folder.
+
+        Raises:
+            ExportError: Torch cannot write or compile the graph.
+        """
+        return self._write(merged, names, graphs, folder)
+
+    def _level(self, spec: NodeSpec) -> str:
+        return next((each.target.march for each in spec.segments if each.target.march), self.march)
+
+    def _write(self, spec: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path) -> ModelFile:
+        path = folder / f"{spec.name}.pt2"
+        try:
+            with _quiet(), torch.no_grad():
+                linked = link_programs(spec, names, graphs)
+                description = _description(spec, linked.inputs)
+                if self.compile:
+                    about = {DESCRIPTION_NAME: description}
+                    compile_package(linked.program, linked.examples, path, march=self._level(spec), metadata=about)
+                else:
+                    torch.export.save(linked.program, path, extra_files={DESCRIPTION_NAME: description})
+        except ExportError:
+            raise
+        except Exception as error:
+            verb = "compiled by AOTInductor" if self.compile else "written by torch.export"
+            raise ExportError(f"Node '{spec.name}' could not be {verb}: {_first_line(error)}") from error
+        details: dict[str, Any] = {"torch_version": str(torch.__version__), "compiled": self.compile}
+        if self.compile:
+            details["cpu_march"] = self._level(spec)
+        return ModelFile(spec.name, path.name, self.name, linked.inputs, details)
+
+
+def _description(spec: NodeSpec, inputs: Sequence[str]) -> str:
+    """What the package says of itself: torch keeps no names of outputs, and no shapes in a compiled one."""
+    read = [each for each in spec.inputs if each.name in inputs]
+    described = {"inputs": [_tensor(each) for each in read], "outputs": [_tensor(each) for each in spec.outputs]}
+    return json.dumps({"schema": 1, **described}, sort_keys=True)
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch warns of constants that are views; each has memory of its own here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Build, test and benchmark on a CUDA machine in one go: scripts/gpu_check.sh OUT_FOLDER [build] [test] [bench]
+# Needs python3 with torch (CUDA), warp-lang, onnxruntime-gpu, a C++17 compiler, cmake and ninja; installs nothing.
+set -uo pipefail
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+shift
+steps=${*:-build test bench}
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+failed=0
+
+run() {  # name, then the command; its output goes to a log
+    local name=$1 start=$SECONDS
+    shift
+    echo "== $name: $*"
+    if "$@" >"$out/$name.log" 2>&1; then
+        echo "== $name: passed in $((SECONDS - start)) s"
+    else
+        echo "== $name: FAILED ($?) after $((SECONDS - start)) s"
+        failed=1
+    fi
+    tail -n "${TAIL:-15}" "$out/$name.log"
+}
+
+# The source tree is used in place; tasks and conf are modules of the installed package.
+site=$out/site
+if [[ $steps == *build* ]]; then
+    mkdir -p "$site/leapp_policy/_native"
+    cp -r leapp_policy/. "$site/leapp_policy/"
+    cp -r conf "$site/leapp_policy/conf" && cp -r tasks "$site/leapp_policy/tasks"
+    run build bash -c "cmake -S . -B '$out/build' -G Ninja -DPython_EXECUTABLE='$python' -DCMAKE_BUILD_TYPE=Release \
+        && cmake --build '$out/build' && find '$out/build' -name 'libleapp_policy_*.so' -exec cp {} '$site/leapp_policy/_native/' ';'"
+fi
+export PYTHONPATH="$site:${PYTHONPATH:-}"
+export LEAPP_POLICY_ONNX_LIBRARY="$site/leapp_policy/_native/libleapp_policy_onnx.so"
+export LEAPP_POLICY_RUNTIME_LIBRARY="$site/leapp_policy/_native/libleapp_policy_runtime.so"
+export PYTHONDONTWRITEBYTECODE=1
+LEAPP_POLICY_WARP_LIBRARY_DIR=$("$python" -c "import os, warp; print(os.path.join(os.path.dirname(warp.__file__), 'bin'))" | tail -1)
+export LEAPP_POLICY_WARP_LIBRARY_DIR
+
+if [[ $steps == *test* ]]; then
+    run versions "$python" -c "import torch, warp, onnxruntime; print(torch.__version__, warp.config.version, onnxruntime.__version__, torch.cuda.get_device_name(0))"
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
+    # The rows that a policy may use, on the GPU; one that reads bad memory takes its worker's context along.
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run rows_on_cuda "$python" -m pytest -n "${WORKERS:-6}" tests/trace/test_rows.py \
+        -k "row or scalar or compound or refusal or both_sides" -p no:cacheprovider --tb=short -rfE
+fi
+if [[ $steps == *bench* ]]; then
+    # LEAPP builds its operator against ONNX Runtime's headers, which no wheel has.
+    if [[ -n ${ONNXRUNTIME_INCLUDE_DIR:-} ]]; then
+        eval "$("$python" benchmarks/peer.py build --out "$out/leapp" 2>"$out/peer_build.log")"
+        peer=--peer
+    fi
+    # shellcheck disable=SC2086
+    run bench env PYTHONPATH="$site:$PYTHONPATH:$PWD" "$python" benchmarks/runtime.py --device cuda:0 ${peer:-} \
+        ${BENCH_ARGS:---profile} --out "$out/runtime_cuda.json"
+fi
+exit $failed
