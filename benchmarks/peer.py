@@ -12,12 +12,14 @@ ONNX Runtime, which its own build command would download.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import traceback
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -47,26 +49,31 @@ def export_peer(batch: int, device: str, backend: str, out: Path, *, preallocate
         ``folder``, ``max_error``, and ``validation``: what its own validation said.
 
     Raises:
-        RuntimeError: The device is the CPU, or the written artifact gives other results.
+        RuntimeError: The device is the CPU, LEAPP would not trace Warp, or the written artifact gives other results.
         FileNotFoundError: Its operator library was not built.
     """
+    if device == "cpu":
+        raise RuntimeError("LEAPP 0.7.2 captures Warp on CUDA only")
     import leapp
     import torch
     import warp as wp
     from arm_pipeline import ArmPipeline
     from leapp import InferenceManager, annotate
+    from leapp.leapp_graph.datatypes.patching import get_warp_backend
     from leapp.warp_runtime import resolve_warp_runtime_library
 
-    if device == "cpu":
-        raise RuntimeError("LEAPP 0.7.2 captures Warp on CUDA only")
-    resolve_warp_runtime_library(backend)  # without it, LEAPP traces as if there were no Warp
-    wp.init()  # likewise
+    # Without any one of these three LEAPP says nothing, and traces as if there were no Warp.
+    resolve_warp_runtime_library(backend)
+    check_cupti()
+    wp.init()
     torch.set_grad_enabled(False)
     pipeline = ArmPipeline(batch, device, preallocate=preallocate)
     example, fresh = pipeline.example_inputs(), pipeline.example_inputs(5)
     pipeline.step(example)
     expected = {name: value.cpu().clone() for name, value in pipeline.step(fresh).items()}
     leapp.start(NODE, save_path=str(out))
+    if get_warp_backend() is None:
+        raise RuntimeError("LEAPP 0.7.2 traces without Warp, although it has CUPTI and its operator library")
     for _ in range(2):  # it discovers segments in the first pass and captures them in the second
         q, qd = annotate.input_tensors(NODE, {name: value.clone() for name, value in example.items()})
         annotate.output_tensors(NODE, pipeline.step({"q": q, "qd": qd}), export_with=_EXPORT_WITH[backend])
@@ -85,6 +92,51 @@ def export_peer(batch: int, device: str, backend: str, out: Path, *, preallocate
     if not error < _MAX_ERROR:
         raise RuntimeError(f"the exported policy differs from the original by {error:.3g} on fresh inputs")
     return {"folder": str(out / NODE), "max_error": error, "validation": validation, "preallocated": preallocate}
+
+
+def check_cupti() -> None:
+    """Import CUPTI as LEAPP does.
+
+    Raises:
+        RuntimeError: It cannot be imported.
+    """
+    try:
+        from cupti import cupti  # noqa: F401
+    except ImportError as error:
+        raise RuntimeError(f"LEAPP 0.7.2 traces no Warp without cupti-python: {_first_line(error)}") from error
+
+
+def leapp_said(log: Path) -> list[str]:
+    """Return the first line of each warning and error in a log that LEAPP wrote.
+
+    Args:
+        log: Its ``log.txt``, which need not exist.
+    """
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    told = [line for line in lines if line.startswith(("[WARNING]: ", "[ERROR]: ", "[FATAL]: "))]
+    return list(dict.fromkeys(line.partition(": ")[2].strip() for line in told))
+
+
+def record_failure(error: Exception, theirs: Path, log: Path) -> str:
+    """Append a failed export to a log.
+
+    Args:
+        error: What was raised.
+        theirs: LEAPP's ``log.txt``.
+        log: The file to append to.
+
+    Returns:
+        The reason in one line: the error, and what LEAPP had said besides.
+    """
+    reason = _first_line(error)
+    besides = [line for line in leapp_said(theirs) if line not in reason]
+    if besides:
+        reason += f" (LEAPP said: {'; '.join(besides)})"
+    own = theirs.read_text(errors="replace") if theirs.is_file() else "none\n"
+    parts = [f"== {' '.join(sys.argv[1:])}", *traceback.format_exception(error), f"LEAPP's log: {own}"]
+    with log.open("a") as file:
+        file.write("\n".join(part.rstrip("\n") for part in parts) + "\n\n")
+    return reason
 
 
 class PeerProcess:
@@ -367,6 +419,7 @@ def main() -> None:
     export.add_argument("--backend", choices=list(_EXPORT_WITH), required=True)
     export.add_argument("--out", type=Path, required=True)
     export.add_argument("--json", type=Path, required=True)
+    export.add_argument("--log", type=Path, help="where to append a failure in full; default beside --json")
     export.add_argument("--fresh-buffers", action="store_true", help="allocate the Warp buffers in every step")
     given = parser.parse_args()
     if given.command == "build":
@@ -375,8 +428,19 @@ def main() -> None:
         built = build_peer(given.out, given.headers, given.cuda)
         for backend, path in built.items():
             print(f"export {VARIABLES[backend]}={path}")
+        try:
+            check_cupti()
+        except RuntimeError as error:
+            raise SystemExit(str(error)) from error
         raise SystemExit(len(built) < len(VARIABLES))
-    done = export_peer(given.batch, given.device, given.backend, given.out, preallocate=not given.fresh_buffers)
+    faulthandler.enable()  # a driver that crashes leaves no exception
+    try:
+        done = export_peer(given.batch, given.device, given.backend, given.out, preallocate=not given.fresh_buffers)
+    except Exception as error:
+        log = given.log or given.json.with_suffix(".log")
+        reason = record_failure(error, given.out / NODE / "log.txt", log)
+        given.json.write_text(json.dumps({"error": reason}))
+        raise
     given.json.write_text(json.dumps(done))
 
 

@@ -57,7 +57,7 @@ def run_child(script: str, *arguments: str, timeout_s: float) -> dict[str, Any]:
     lines = [line for line in said.strip().splitlines() if line.strip()]
     end = f"no answer within {timeout_s:g} s" if code is None else f"ended with code {code}"
     # Of a process that a signal ended, the last line is by chance.
-    reason = _error_line(lines) if code is not None and code > 0 else ""
+    reason = written.get("error") or (_error_line(lines) if code is not None and code > 0 else "")
     print(f"  {script}: {end}: {reason}", flush=True)
     written |= {"at": at} if at else {}
     return written | {"error": reason or end, "detail": "\n".join(lines[-25:])}
@@ -73,7 +73,7 @@ def _error_line(lines: list[str]) -> str:
     return lines[-1] if lines else ""
 
 
-def export_one(name: str, batch: int, device: str, folder: Path) -> dict[str, Any]:
+def export_one(name: str, batch: int, device: str, folder: Path, log: Path) -> dict[str, Any]:
     """Export the policy once.
 
     Args:
@@ -81,6 +81,7 @@ def export_one(name: str, batch: int, device: str, folder: Path) -> dict[str, An
         batch: Environments.
         device: ``cpu`` or ``cuda:N``.
         folder: Where to put the artifact, in a folder of its own.
+        log: Where LEAPP's failures are appended in full.
 
     Returns:
         ``folder``, ``files`` (sizes [B]), ``bytes`` and what the export said, or ``error``.
@@ -89,7 +90,7 @@ def export_one(name: str, batch: int, device: str, folder: Path) -> dict[str, An
     if name in OURS:
         done = run_child("runtime_export.py", *common, "--backend", name, "--out", str(folder / name), timeout_s=300)
     else:
-        done = _export_peer(name, common, folder)
+        done = _export_peer(name, (*common, "--log", str(log)), folder)
     if "error" not in done:
         files = {path.name: path.stat().st_size for path in sorted(Path(done["folder"]).iterdir())}
         done |= {"files": files, "bytes": sum(files.values())}
@@ -117,14 +118,24 @@ def export_all(given: argparse.Namespace, root: Path) -> dict[int, dict[str, dic
     Returns:
         By batch and export, see :func:`export_one`.
     """
+    log = peer_log(given.out)
     jobs = [(name, batch) for batch in given.batch for name in (*given.exports, *(PEER if given.peer else ()))]
     workers = max(1, len(os.sched_getaffinity(0)) // 3)
     with ThreadPoolExecutor(workers) as pool:
-        done = list(pool.map(lambda job: export_one(*job, given.device, root / f"batch_{job[1]}"), jobs))
+        done = list(pool.map(lambda job: export_one(*job, given.device, root / f"batch_{job[1]}", log), jobs))
     exports: dict[int, dict[str, dict[str, Any]]] = {batch: {} for batch in given.batch}
     for (name, batch), each in zip(jobs, done, strict=True):
         exports[batch][name] = each
     return exports
+
+
+def peer_log(out: Path) -> Path:
+    """Return where LEAPP's failed exports are told in full: beside the results.
+
+    Args:
+        out: The results.
+    """
+    return out.with_name(f"{out.stem}_peer.log").absolute()
 
 
 def measure_batch(batch: int, given: argparse.Namespace, exports: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -253,6 +264,7 @@ def main() -> None:
         "batches": _earlier(given.out) if given.append else {},
     }
     given.out.parent.mkdir(parents=True, exist_ok=True)
+    peer_log(given.out).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="leapp_policy_") as root:
         print("export", flush=True)
         exports = export_all(given, given.artifacts.absolute() if given.artifacts else Path(root))

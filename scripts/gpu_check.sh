@@ -39,6 +39,12 @@ export PYTHONDONTWRITEBYTECODE=1
 LEAPP_POLICY_WARP_LIBRARY_DIR=$("$python" -c "import os, warp; print(os.path.join(os.path.dirname(warp.__file__), 'bin'))" | tail -1)
 export LEAPP_POLICY_WARP_LIBRARY_DIR
 
+# LEAPP builds its operators against ONNX Runtime's headers, which no wheel has; the tests and the benchmark use them.
+if [[ -n ${ONNXRUNTIME_INCLUDE_DIR:-} && $steps == *@(test|bench)* ]]; then
+    run peer_build "$python" benchmarks/peer.py build --out "$out/leapp"
+    eval "$(grep '^export LEAPP_WARP_' "$out/peer_build.log")"
+    peer=--peer
+fi
 if [[ $steps == *test* ]]; then
     run versions "$python" -c "import torch, warp, onnxruntime; print(torch.__version__, warp.config.version, onnxruntime.__version__, torch.cuda.get_device_name(0))"
     LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
@@ -47,11 +53,6 @@ if [[ $steps == *test* ]]; then
         -k "row or scalar or compound or refusal or both_sides" -p no:cacheprovider --tb=short -rfE
 fi
 if [[ $steps == *bench* ]]; then
-    # LEAPP builds its operator against ONNX Runtime's headers, which no wheel has.
-    if [[ -n ${ONNXRUNTIME_INCLUDE_DIR:-} ]]; then
-        eval "$("$python" benchmarks/peer.py build --out "$out/leapp" 2>"$out/peer_build.log")"
-        peer=--peer
-    fi
     # shellcheck disable=SC2086
     run bench env PYTHONPATH="$site:$PYTHONPATH:$PWD" "$python" benchmarks/runtime.py --device cuda:0 ${peer:-} \
         ${BENCH_ARGS:---profile} --out "$out/runtime_cuda.json"

@@ -88,8 +88,8 @@ class SegmentBoundary:
 
     In the capture pass it has been recorded and has not run yet; in other passes its calls have run.
 
-    Every written allocation that existed before is also fed: what it holds before the segment runs belongs
-    to the program, since a kernel may write just a part of it or add to it.
+    A written allocation that existed before is also fed: what it holds before the segment runs belongs to the
+    program, since a kernel may write just a part of it or add to it. One that is overwritten first is not.
 
     Args:
         segment: The segment.
@@ -127,7 +127,8 @@ class SegmentBoundary:
     def _sort(self, region: Region) -> None:
         value = self._value_of(region)
         self._refuse_fed_handles(region, value)
-        if value is not None and (value.traced or region.written):
+        overwritten = region.written and region.ptr in self._segment.overwritten
+        if value is not None and (value.traced or region.written) and not overwritten:
             self.inputs.append(BoundaryPort(f"in_{len(self.inputs)}", region, value))
         elif not region.written:
             self.carried.append(region)
@@ -164,7 +165,7 @@ class SegmentBoundary:
                 f"Segment '{self._segment.label}' uses an allocation of {region.nbytes} bytes of which only a part is "
                 f"a traced tensor (opened at {self._segment.opened_at}); give the traced part an allocation of its own"
             )
-        if value is None and region.written and not region.born:
+        if value is None and region.written and not region.born and region.ptr not in self._segment.overwritten:
             origin = f"contents of a Warp array before segment '{self._segment.label}'"
             tensor, found = tensor_over(region.array), self._segment.found.get(region.ptr)
             before = None if found is None else found[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)

@@ -25,7 +25,7 @@ from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of, content_digest, tensor_over
+from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of_allocation, content_digest, tensor_over
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -52,6 +52,7 @@ class SegmentTrace:
         gpu_modules: Builds of its CUDA modules.
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether it can run on the caller's buffers.
+        overwrites: Call and argument of each launch that overwrites an array before it is read.
     """
 
     label: str
@@ -68,6 +69,7 @@ class SegmentTrace:
     gpu_modules: tuple[GpuModule, ...]
     written_inputs: tuple[int, ...]
     is_direct: bool
+    overwrites: frozenset[tuple[int, int]]
 
 
 class PassKind(Enum):
@@ -118,7 +120,7 @@ class NodePass:
     @property
     def plans(self) -> list[SegmentPlan]:
         """What this pass found, for the next one to follow."""
-        return [SegmentPlan(each.label, each.calls, each.closed_by) for each in self.segments]
+        return [SegmentPlan(each.label, each.calls, each.closed_by, each.overwrites) for each in self.segments]
 
     # -- borders ------------------------------------------------------------------------------------
 
@@ -251,6 +253,8 @@ class NodePass:
                 f"node '{self.name}' opens segment {index} at {user_location()}, discovery found {found}",
             )
         self._segment = Segment(self.name, index, user_location(), is_explicit)
+        if self.kind is not PassKind.DISCOVERY:
+            self._segment.overwrites |= self._plans[index].overwrites
         if self.kind is PassKind.CAPTURE or (self.kind is PassKind.CHECK and self._plans[index].has_conditional):
             self._capture = SegmentCapture(self._stream)
         else:
@@ -279,15 +283,15 @@ class NodePass:
                 continue
             # Neither may the copy overtake earlier calls on the user's streams, nor the call overtake the copy.
             self._stream.settle()
-            now, kept = bytes_of(use.array), self._segment.found.get(use.ptr)
+            now, kept = bytes_of_allocation(use.array).clone(), self._segment.found.get(use.ptr)
             self._stream.settle()
             if kept is not None:
                 now[: kept.numel()] = kept
             self._segment.found[use.ptr] = now
 
     def _is_first_write(self, segment: Segment, use: ArrayUse) -> bool:
-        """Whether a use writes memory of which nothing is kept and that the segment did not allocate."""
-        if not use.written or not use.nbytes:
+        """Whether a use writes memory whose contents before matter, and of which nothing is kept."""
+        if not use.written or not use.nbytes or use.ptr in segment.overwritten:
             return False
         region, kept = segment.regions.get(use.ptr), segment.found.get(use.ptr)
         if (region is not None and region.born) or (kept is not None and kept.numel() >= use.nbytes):
@@ -303,6 +307,10 @@ class NodePass:
         raise SegmentMismatchError(
             f"{text}: {detail}; make the Warp calls of both executions the same (no branch on data, no counter)"
         )
+
+    def settle(self) -> None:
+        """Wait for the device."""
+        self._stream.settle()
 
     @property
     def is_capturing(self) -> bool:
@@ -377,6 +385,7 @@ class NodePass:
                 gpu_modules,
                 tuple(index for index, port in enumerate(boundary.inputs) if port.region.written),
                 segment.is_direct,
+                frozenset(segment.overwrites),
             )
         )
 

@@ -44,12 +44,12 @@ class NodeSet:
         Args:
             name: Name of the node.
         """
+        if self._stream is None:
+            self._stream = CaptureStream(self._device, self._cuda)
         done = self.passes.setdefault(name, [])
         if self.is_done(name):
             return None
         kind = (PassKind.DISCOVERY, PassKind.CAPTURE, PassKind.CHECK)[min(len(done), 2)]
-        if self._stream is None:
-            self._stream = CaptureStream(self._device, self._cuda)
         current = NodePass(name, kind, done[0].plans if done else [], self._stream, self._compiler)
         done.append(current)
         self.open.append(current)

@@ -73,6 +73,8 @@ class Segment:
         regions: What it touches, by first byte.
         found: Bytes that memory held before a call of the segment wrote it, by first byte; just where the calls
             run at once.
+        overwrites: Call and argument of each launch that was found to overwrite an array before it is read.
+        overwritten: First bytes of the allocations that are overwritten so.
     """
 
     node_name: str
@@ -86,6 +88,8 @@ class Segment:
     overloads: dict[tuple[str, str], Any] = field(default_factory=dict)
     modules: list[Any] = field(default_factory=list)
     is_direct: bool = True
+    overwrites: set[tuple[int, int]] = field(default_factory=set)
+    overwritten: set[int] = field(default_factory=set)
 
     @property
     def label(self) -> str:
@@ -127,6 +131,7 @@ class SegmentPlan:
     label: str
     calls: tuple[WarpCall, ...]
     closed_by: str
+    overwrites: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def has_conditional(self) -> bool:

@@ -142,17 +142,6 @@ def tensor_over(array: Any) -> Tensor:
     return flat.view(layout.shape) if whole else flat
 
 
-def bytes_of(array: Any) -> Tensor:
-    """Return a copy of the bytes of the allocation behind an array, on its device.
-
-    On CUDA the copy is made on torch's stream, which must be ordered with whoever writes the array.
-
-    Args:
-        array: A ``wp.array``, possibly a view.
-    """
-    return _bytes_of(base_array(array), *base_extent(array)).clone()
-
-
 def _bytes_of(array: Any, ptr: int, nbytes: int) -> Tensor:
     """Return a uint8 tensor over memory of an array's device, without copying."""
     if not nbytes:
@@ -170,8 +159,16 @@ def content_digest(array: Any) -> str:
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    contents = _bytes_of(base_array(array), *base_extent(array))
-    return hashlib.sha256(contents.cpu().numpy().data).hexdigest()
+    return hashlib.sha256(bytes_of_allocation(array).cpu().numpy().data).hexdigest()
+
+
+def bytes_of_allocation(array: Any) -> Tensor:
+    """Return a uint8 tensor over the allocation behind an array, without copying.
+
+    Args:
+        array: A ``wp.array``, possibly a view.
+    """
+    return _bytes_of(base_array(array), *base_extent(array))
 
 
 def zero_memory(array: Any) -> None:
@@ -180,7 +177,7 @@ def zero_memory(array: Any) -> None:
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    _bytes_of(base_array(array), *base_extent(array)).zero_()
+    bytes_of_allocation(array).zero_()
 
 
 def carry_no_contents(graph: Any, arrays: Sequence[Any]) -> None:

@@ -17,9 +17,10 @@ from leapp_policy.errors import FrozenValueError, LeappPolicyError, TraceError
 from leapp_policy.specs import SegmentsMode
 from leapp_policy.trace.hooks import HookedCall, result_uses
 from leapp_policy.trace.location import user_location
-from leapp_policy.trace.node_pass import NodePass
+from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
+from leapp_policy.trace.overwrite import Overwrites, try_launch
 from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, describe_argument
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.warp_arrays import (
@@ -69,6 +70,7 @@ class WarpWatch:
         self._segments = segments
         self._write_sets = WriteSets()
         self._objects = ObjectIds()
+        self._overwrites = Overwrites()
         self._options_before: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._outer = ""
         self._is_constructing = False
@@ -105,11 +107,28 @@ class WarpWatch:
                 owner.open_segment()
             self._refuse_other_devices(owner.segment, call)
             owner.add_call(_comparable(call))
+            self._note_overwrites(owner, owner.segment, call, run)
             self._outer = call.name
             try:
                 return self._run_in_segment(owner, call, run)
             finally:
                 self._outer = ""
+
+    def _note_overwrites(self, owner: NodePass, segment: Segment | None, call: HookedCall, run: Callable) -> None:
+        """Find out which arrays a call overwrites before anything of the segment reads them."""
+        assert segment is not None
+        index = len(segment.calls) - 1
+        if owner.kind is PassKind.DISCOVERY and call.kernel is not None:
+            self._build_portably(call)
+            uses = self._uses(call)
+            positions = self._overwrites.candidates(segment, call, uses)
+            targets = [call.kernel_arguments[position] for position in positions]
+            if targets:
+                found = try_launch(targets, uses, run, owner.settle)
+                segment.overwrites |= {(index, each) for each, is_all in zip(positions, found, strict=True) if is_all}
+        arrays = [call.kernel_arguments[position] for at, position in segment.overwrites if at == index]
+        arrays += self._overwrites.by_rule(segment, call)
+        segment.overwritten |= {base_extent(array)[0] for array in arrays}
 
     def _refuse_undeclared(self, owner: NodePass, call: HookedCall) -> None:
         if self._segments is SegmentsMode.EXPLICIT:

@@ -24,7 +24,10 @@ def export(backend: str, folder: Path) -> None:
         backend: What LEAPP calls ``export_with``.
         folder: The folder ``theirs`` is made in it.
     """
-    wp.init()  # else LEAPP does not see Warp
+    # Without either, LEAPP says nothing and traces as if there were no Warp.
+    from cupti import cupti  # noqa: F401
+
+    wp.init()
     policy = CudaPolicy()
     with torch.no_grad():
         policy.step(example_inputs())

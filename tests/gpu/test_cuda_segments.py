@@ -233,23 +233,30 @@ def test_session_on_the_stream_of_the_caller(policy: Policy, folder: Path) -> No
 # -- through the C interface ---------------------------------------------------------------------------
 
 
-def run_operator(folder: Path, x: Tensor) -> Tensor:
-    bundle, metadata = first_segment(folder)
-    (out,) = warp_runner()([x], json.dumps(metadata), bundle_tensor(bundle).to(DEVICE))
-    return out
+class Operator:
+    """The first segment of an artifact as torch calls it."""
+
+    def __init__(self, folder: Path) -> None:
+        bundle, metadata = first_segment(folder)
+        self._metadata, self._bundle = json.dumps(metadata), bundle_tensor(bundle).to(DEVICE)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        (out,) = warp_runner()([x], self._metadata, self._bundle)
+        return out
 
 
 def test_operator_joins_a_captured_graph(policy: Policy, folder: Path) -> None:
     """N3: the runner inside of torch.cuda.graph becomes part of the caller's graph."""
+    operator = Operator(folder)
     x = policy.inputs(1)["joint_pos"].clone()
-    run_operator(folder, x)
+    operator(x)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     gc.collect()
     gc.disable()
     try:
         with torch.cuda.graph(graph):
-            out = run_operator(folder, x)
+            out = operator(x)
     finally:
         gc.enable()
     for seed in (2, 3):
@@ -260,13 +267,14 @@ def test_operator_joins_a_captured_graph(policy: Policy, folder: Path) -> None:
 
 
 def test_runs_on_two_streams_wait_for_each_other(policy: Policy, folder: Path) -> None:
+    operator = Operator(folder)
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     xs = [policy.inputs(seed)["joint_pos"] for seed in range(20)]
     torch.cuda.synchronize()
     outs = []
     for index, x in enumerate(xs):
         with torch.cuda.stream(streams[index % 2]):
-            outs.append(run_operator(folder, x))
+            outs.append(operator(x))
     torch.cuda.synchronize()
     for x, out in zip(xs, outs, strict=True):
         torch.testing.assert_close(out, x * 0.5)

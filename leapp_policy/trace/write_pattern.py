@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a Warp kernel writes the same elements whatever its arrays hold.
+
+Decided from the kernel's source, carefully: what is not understood counts as no. A name is *loaded* when its value
+may come from an array. A pattern is fixed when no store to an array has a loaded index, and none lies under a
+condition, or after an early end, that is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+_SCOPES = (ast.If, ast.While, ast.For)
+_ENDS = (ast.Return, ast.Break, ast.Continue)
+
+
+def has_fixed_pattern(code: Any, array_names: set[str]) -> bool:
+    """Decide for one kernel.
+
+    Args:
+        code: Warp's ``Adjoint`` of the kernel.
+        array_names: Its parameters that are arrays.
+    """
+    tree = getattr(code, "tree", None)
+    if not isinstance(tree, ast.AST):
+        return False
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    if len(functions) != 1 or any(_may_write(each, set()) for each in code.called_user_functions):
+        return False
+    body = functions[0].body
+    loaded = _loaded_names(body, set(array_names))
+    return all(_is_fixed(statement, loaded, array_names, under_loaded=False) for statement in body)
+
+
+def _may_write(function: Any, seen: set[int]) -> bool:
+    """Whether a ``@wp.func`` may store into memory: natively, or through any subscript that is not a local's."""
+    if function.native_snippet is not None:
+        return True
+    if id(function) in seen:
+        return False
+    seen.add(id(function))
+    tree = getattr(function.adj, "tree", None)
+    if not isinstance(tree, ast.AST):
+        return True
+    arrays = {each.label for each in function.adj.args if _is_array(each.type)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node).startswith(("atomic_", "tile_")):
+            return True
+        if any(_root(target) in arrays or _root(target) is None for target in _stores(node)):
+            return True
+    return any(_may_write(each, seen) for each in function.adj.called_user_functions)
+
+
+def _is_array(kind: Any) -> bool:
+    return hasattr(kind, "ndim") and hasattr(kind, "dtype")
+
+
+def _loaded_names(body: list[ast.stmt], arrays: set[str]) -> set[str]:
+    """Names whose values may come from an array, in any order of execution."""
+    loaded = set(arrays)
+    while True:
+        before = len(loaded)
+        for node in (each for statement in body for each in ast.walk(statement)):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if _is_loaded(node.value, loaded):
+                    loaded |= {name for target in targets for name in _names(target)}
+            elif isinstance(node, ast.For) and _is_loaded(node.iter, loaded):
+                loaded |= set(_names(node.target))
+            elif isinstance(node, ast.NamedExpr) and _is_loaded(node.value, loaded):
+                loaded.add(node.target.id)
+        # A variable that is set under a loaded condition tells of it.
+        for node in (each for statement in body for each in ast.walk(statement)):
+            if isinstance(node, (ast.If, ast.While)) and _is_loaded(node.test, loaded):
+                loaded |= {name for each in ast.walk(node) for name in _assigned(each)}
+        if len(loaded) == before:
+            return loaded
+
+
+def _assigned(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _names(target)
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For)):
+        yield from _names(node.target)
+
+
+def _names(target: ast.AST) -> Iterator[str]:
+    """Names that an assignment changes: of ``v[i] = …`` it is ``v``."""
+    if isinstance(target, ast.Name):
+        yield target.id
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for each in target.elts:
+            yield from _names(each)
+    elif isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+        yield from _names(target.value)
+
+
+def _is_loaded(expression: ast.AST, loaded: set[str]) -> bool:
+    """Whether a value may come from an array; the shape of an array does not."""
+    if isinstance(expression, ast.Attribute) and expression.attr in ("shape", "ndim"):
+        return False
+    if isinstance(expression, ast.Name):
+        return expression.id in loaded
+    return any(_is_loaded(child, loaded) for child in ast.iter_child_nodes(expression))
+
+
+def _is_fixed(statement: ast.stmt, loaded: set[str], arrays: set[str], *, under_loaded: bool) -> bool:
+    for target in _stores(statement):
+        root = _root(target)
+        if root is None or (root in loaded and root not in arrays):
+            return False  # through a view, a struct, or something else that is not a plain array
+        if root in arrays and (under_loaded or isinstance(statement, ast.AugAssign)):
+            return False
+        if root in arrays and any(_is_loaded(index, loaded) for index in _indices(target)):
+            return False
+    if under_loaded and isinstance(statement, _ENDS):
+        return False
+    for call in (node for node in _own_nodes(statement) if isinstance(node, ast.Call)):
+        if _called(call).startswith(("atomic_", "tile_")):
+            return False
+    if isinstance(statement, (ast.If, ast.While)):
+        under_loaded = under_loaded or _is_loaded(statement.test, loaded)
+    elif isinstance(statement, ast.For):
+        under_loaded = under_loaded or _is_loaded(statement.iter, loaded)
+    elif isinstance(statement, (ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)):
+        return False
+    children = [*getattr(statement, "body", []), *getattr(statement, "orelse", [])]
+    return all(_is_fixed(child, loaded, arrays, under_loaded=under_loaded) for child in children)
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without the statements inside of it."""
+    pending: list[ast.AST] = [
+        child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)
+    ]  # fmt: skip
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += ast.iter_child_nodes(node)
+
+
+def _stores(node: ast.AST) -> list[ast.Subscript]:
+    """Subscripts that a statement assigns to."""
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
+    else:
+        return []
+    flat = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [each for each in flat if isinstance(each, ast.Subscript)] + [
+        each.value for each in flat if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Subscript)
+    ]
+
+
+def _root(target: ast.expr) -> str | None:
+    """The name that a chain of subscripts begins with; None for anything else."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _indices(target: ast.expr) -> Iterator[ast.expr]:
+    while isinstance(target, ast.Subscript):
+        yield target.slice
+        target = target.value
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
