@@ -7,7 +7,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
 steps=${*:-build test bench}
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
+python=$(command -v "${PYTHON:-python3}")
 failed=0
 
 run() {  # name, then the command; its output goes to a log
@@ -30,7 +30,7 @@ if [[ $steps == *build* ]]; then
     cp -r leapp_policy/. "$site/leapp_policy/"
     cp -r conf "$site/leapp_policy/conf" && cp -r tasks "$site/leapp_policy/tasks"
     run build bash -c "cmake -S . -B '$out/build' -G Ninja -DPython_EXECUTABLE='$python' -DCMAKE_BUILD_TYPE=Release \
-        && cmake --build '$out/build' && find '$out/build' -name 'libleapp_policy_*.so' -exec cp {} '$site/leapp_policy/_native/' ';'"
+        -DLEAPP_POLICY_TORCH=ON && cmake --build '$out/build' && find '$out/build' -name 'libleapp_policy_*.so' -exec cp {} '$site/leapp_policy/_native/' ';'"
 fi
 export PYTHONPATH="$site:${PYTHONPATH:-}"
 export LEAPP_POLICY_ONNX_LIBRARY="$site/leapp_policy/_native/libleapp_policy_onnx.so"
@@ -48,9 +48,13 @@ fi
 if [[ $steps == *test* ]]; then
     run versions "$python" -c "import torch, warp, onnxruntime; print(torch.__version__, warp.config.version, onnxruntime.__version__, torch.cuda.get_device_name(0))"
     LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
+    run deploy_tests "$python" -m pytest tests/deploy -m gpu -p no:cacheprovider -rfEs --tb=short
     # The rows that a policy may use, on the GPU; one that reads bad memory takes its worker's context along.
     LEAPP_POLICY_TEST_DEVICE=cuda:0 run rows_on_cuda "$python" -m pytest -n "${WORKERS:-6}" tests/trace/test_rows.py \
-        -k "row or scalar or compound or refusal or both_sides" -p no:cacheprovider --tb=short -rfE
+        --deselect tests/trace/test_rows.py::test_artifact_in_a_fresh_process \
+        --deselect tests/trace/test_rows.py::test_fresh_process_needs_neither_torch_nor_warp \
+        --deselect tests/trace/test_rows.py::test_folder_is_used_by_nobody_else \
+        --deselect tests/trace/test_rows.py::test_module_that_was_loaded_before -p no:cacheprovider --tb=short -rfE
 fi
 if [[ $steps == *bench* ]]; then
     # shellcheck disable=SC2086

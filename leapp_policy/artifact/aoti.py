@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile an exported program with AOTInductor for a stated CPU, without paths of this machine in the package."""
+"""Compile an exported program with AOTInductor, without paths of this machine in the package."""
 
 from __future__ import annotations
 
@@ -8,20 +8,42 @@ import subprocess
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.export.passes import move_to_device_pass
 
 from leapp_policy.errors import ExportError
 
 _VECTOR_BITS = {"x86-64-v3": 256, "x86-64-v2": 1}  # 1: no vector code of inductor's own
 
 
-def compile_package(
+def compile_for_cuda(
+    program: ExportedProgram, examples: tuple[Tensor, ...], path: Path, *, metadata: dict[str, str]
+) -> None:
+    """Write an AOTInductor package for the current GPU's architecture; its host code is for this machine's CPU.
+
+    Args:
+        program: The program.
+        examples: Values of its inputs.
+        path: The file to write.
+        metadata: What the package shall say of itself.
+
+    Raises:
+        ExportError: There is no compiler.
+    """
+    _require_compiler()
+    program = move_to_device_pass(program, "cuda")
+    program.example_inputs = (tuple(each.to("cuda") for each in examples), {})
+    _write(program, path, {"aot_inductor.metadata": metadata})
+
+
+def compile_for_cpu(
     program: ExportedProgram, examples: tuple[Tensor, ...], path: Path, *, march: str, metadata: dict[str, str]
 ) -> None:
-    """Write an AOTInductor package.
+    """Write an AOTInductor package for a stated CPU.
 
     Args:
         program: The program.
@@ -40,12 +62,19 @@ def compile_package(
             f"compile=true needs a torch that compiles for '{march}' (2.13 does for {sorted(_VECTOR_BITS)}), got torch "
             f"{torch.__version__}; export with compile=false, or install a newer torch"
         )
+    _require_compiler()
+    program.example_inputs = (examples, {})
+    _write(program, path, {"cpp.march": march, "cpp.simdlen": _VECTOR_BITS[march], "aot_inductor.metadata": metadata})
+
+
+def _require_compiler() -> None:
     if not shutil.which("g++") and not shutil.which("clang++"):
         raise ExportError(
             "compile=true needs a C++ compiler, found no g++ or clang++ on PATH; export with compile=false"
         )
-    program.example_inputs = (examples, {})
-    settings = {"cpp.march": march, "cpp.simdlen": _VECTOR_BITS[march], "aot_inductor.metadata": metadata}
+
+
+def _write(program: ExportedProgram, path: Path, settings: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="leapp_policy_") as folder:
         raw = Path(folder) / "raw.pt2"
         torch._inductor.aoti_compile_and_package(program, package_path=str(raw), inductor_configs=settings)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from leapp_policy.artifact.aoti import compile_package
+from leapp_policy.artifact.aoti import compile_for_cpu, compile_for_cuda
 from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.artifact.link_programs import link_programs
 from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME
@@ -74,18 +74,20 @@ class BackendPt2:
             with _quiet(), torch.no_grad():
                 linked = link_programs(spec, names, graphs)
                 description = _description(spec, linked.inputs)
-                if self.compile:
-                    about = {DESCRIPTION_NAME: description}
-                    compile_package(linked.program, linked.examples, path, march=self._level(spec), metadata=about)
+                about = {DESCRIPTION_NAME: description}
+                if self.compile and spec.device == "cuda":
+                    compile_for_cuda(linked.program, linked.examples, path, metadata=about)
+                elif self.compile:
+                    compile_for_cpu(linked.program, linked.examples, path, march=self._level(spec), metadata=about)
                 else:
-                    torch.export.save(linked.program, path, extra_files={DESCRIPTION_NAME: description})
+                    torch.export.save(linked.program, path, extra_files=about)
         except ExportError:
             raise
         except Exception as error:
             verb = "compiled by AOTInductor" if self.compile else "written by torch.export"
             raise ExportError(f"Node '{spec.name}' could not be {verb}: {_first_line(error)}") from error
         details: dict[str, Any] = {"torch_version": str(torch.__version__), "compiled": self.compile}
-        if self.compile:
+        if self.compile and spec.device == "cpu":
             details["cpu_march"] = self._level(spec)
         return ModelFile(spec.name, path.name, self.name, linked.inputs, details)
 

@@ -95,6 +95,33 @@ void TestElf() {
   CHECK_ERROR(LP_BAD_BUNDLE, "is no ELF object", CheckCpu(Recorded(), {{"a.o", nullptr, 0}}));
 }
 
+void TestGpuModules() {
+  const uint8_t bytes[3] = {0, 1, 2};
+  Bundle bundle;
+  bundle.modules = {{"m.sm90.cubin", {bytes, 1}},
+                    {"m.sm80.cubin", {bytes + 1, 1}},
+                    {"m.sm75.ptx", {bytes + 2, 1}}};
+  Metadata m = Recorded();
+  CHECK(SelectGpuModules(m, bundle, 90).size() == 3);  // no record of builds: all files as they are
+
+  m.record->gpu_modules = {
+      {"m.sm90.cubin",
+       {{"m.sm90.cubin", false, 90}, {"m.sm80.cubin", false, 80}, {"m.sm75.ptx", true, 75}}}};
+  const auto selected = [&](int arch) {
+    const std::vector<WarpModuleBytes> modules = SelectGpuModules(m, bundle, arch);
+    CHECK(modules.size() == 1 && std::string(modules[0].filename) == "m.sm90.cubin");
+    return static_cast<const uint8_t*>(modules[0].data) - bytes;
+  };
+  CHECK(selected(90) == 0);
+  CHECK(selected(80) == 1 && selected(89) == 1);  // machine code runs within its major version
+  CHECK(selected(100) == 2 && selected(75) == 2);
+  CHECK_ERROR(LP_WRONG_DEVICE, "was built for 'sm_90', 'sm_80', 'compute_75', this GPU is 'sm_70'",
+              SelectGpuModules(m, bundle, 70));
+  bundle.modules.pop_back();
+  CHECK_ERROR(LP_BAD_BUNDLE, "records the module file 'm.sm75.ptx'",
+              SelectGpuModules(m, bundle, 75));
+}
+
 void TestDeviceNames() {
   CHECK(ParseDevice("cpu").family == DeviceFamily::kCpu);
   CHECK(ParseDevice("cuda:3").family == DeviceFamily::kCuda && ParseDevice("cuda:3").index == 3);
@@ -111,6 +138,7 @@ int main() {
   TestVersion();
   TestCpu();
   TestElf();
+  TestGpuModules();
   TestDeviceNames();
   return leapp_policy::test::Result();
 }

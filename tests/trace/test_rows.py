@@ -652,10 +652,10 @@ def test_both_sides_of_a_condition_and_every_trip_count_run() -> None:
     for first, factor, rounds in ((0.3, 2.0, 1), (-0.3, -3.0, 1), (3.0, 2.0, 2), (-100.0, -3.0, 7)):
         x = X.clone()
         x[0] = first
-        torch.testing.assert_close(branch({"x": x})["y"], factor * x + 0.125)
+        torch.testing.assert_close(branch({"x": x})["y"].cpu(), factor * x + 0.125)
         got = loop({"x": x})
         assert int(got["count"]) == rounds
-        torch.testing.assert_close(got["y"], x * 0.5**rounds)
+        torch.testing.assert_close(got["y"].cpu(), x * 0.5**rounds)
 
 
 # -- dtypes -------------------------------------------------------------------------------------------
@@ -815,7 +815,7 @@ TORCH_IDS = torch.tensor([GROUND.id, STEP.id], dtype=torch.int64)
 @refused(TraceError, "handle")
 def meshes_that_are_picked_by_data(obs: Inputs) -> Inputs:
     """J17: the ids come from torch, where nothing relocates them."""
-    picked = TORCH_IDS[(obs["x"][:2] > 0).long()]
+    picked = TORCH_IDS.to(obs["x"].device)[(obs["x"][:2] > 0).long()]
     handles = wp.array(ptr=picked.data_ptr(), shape=2, dtype=wp.handle)
     return {"y": wp.to_torch(array(kernels.scan_by_handles, handles, wp.from_torch(obs["x"])))}
 
