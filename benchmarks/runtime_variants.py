@@ -379,7 +379,11 @@ def _captured(context: Context, step: Callable[[], Tensors]) -> Prepared:
         with torch.cuda.graph(graph, stream=stream):
             outputs = step()
     torch.cuda.synchronize()
-    return Prepared(graph.replay, context.feed, lambda: outputs, "graph.replay() and torch.cuda.synchronize()")
+
+    def call(_captured: Callable[[], Tensors] = step) -> None:  # the graph has bare addresses: the model must live
+        graph.replay()
+
+    return Prepared(call, context.feed, lambda: outputs, "graph.replay() and torch.cuda.synchronize()")
 
 
 def _synchronize(device: str) -> None:

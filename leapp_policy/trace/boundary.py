@@ -125,6 +125,8 @@ class SegmentBoundary:
         return [_archive_constant(self._segment, index, each) for index, each in enumerate(self.carried)]
 
     def _sort(self, region: Region) -> None:
+        if region.born and not region.written:
+            return  # allocated and not used in the segment: it holds nothing yet
         value = self._value_of(region)
         self._refuse_fed_handles(region, value)
         overwritten = region.written and region.ptr in self._segment.overwritten

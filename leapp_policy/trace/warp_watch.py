@@ -200,6 +200,8 @@ class WarpWatch:
         segment.is_direct = segment.is_direct and not reaches_through_memory(call.kernel, call.arguments)
         _refuse_second_overload(segment, call)
         made = result_uses(result)
+        if call.name in _UNDEFINED:
+            made = [ArrayUse(use.array, False) for use in made]
         segment.add_uses([*uses, *made], born=_born(call, made))
         return result
 

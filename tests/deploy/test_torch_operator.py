@@ -206,7 +206,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    # A library that a test has built has no Warp beside it.
+    environment = os.environ | {"LEAPP_POLICY_WARP_LIBRARY_DIR": str(Path(wp.__file__).parent / "bin")}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.mark.slow

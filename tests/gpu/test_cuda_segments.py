@@ -468,6 +468,7 @@ def test_batch_of_the_artifact(policy: Policy, folder: Path) -> None:
 
 def test_cpu_artifact_on_the_gpu(policy: Policy, tmp_path: Path) -> None:
     """An artifact says what it was made for; asked to run elsewhere it is refused when it is loaded."""
-    builders.export_step(builders.linear_policy(), builders.linear_inputs(), tmp_path / "p", name="p")
+    with wp.ScopedDevice("cpu"):
+        builders.export_step(builders.linear_policy(), builders.linear_inputs(), tmp_path / "p", name="p")
     with pytest.raises(ArtifactError, match="was exported for device 'cpu' but is opened on 'cuda'"):
         PolicyRunner(tmp_path / "p", device=DEVICE)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import builders
 import numpy as np
 import pytest
 import torch
+import warp as wp
 from torch import Tensor
 
 from leapp_policy import TensorSemantics, annotate
@@ -47,7 +49,10 @@ class Pipeline:
 
 
 def run_python(code: str, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    # A library that a test has built has no Warp beside it.
+    environment = os.environ | {"LEAPP_POLICY_WARP_LIBRARY_DIR": str(Path(wp.__file__).parent / "bin")}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
 
