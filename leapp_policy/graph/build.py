@@ -175,8 +175,9 @@ def _tensor_spec(name: str, tensor: Tensor, semantics: dict[str, TensorSemantics
 
 
 def _graph_module(traced: NodePass, metadata: list[str], bundles: list[bytes]) -> fx.GraphModule:
-    graph, attributes = traced.recorder.graph, dict(traced.recorder.attributes)
-    written = [value.node for value in traced.recorder.memory if value.written]
+    graph, nodes = traced.recorder.recording.to_graph()
+    attributes = dict(traced.recorder.attributes)
+    written = [nodes[value.node] for value in traced.recorder.memory if value.written]
     clone_written_sources(graph, [node for node in written if node.op in ("placeholder", "get_attr")])
     for node in [each for each in graph.nodes if each.target is warp_segment]:
         fed, index = node.args

@@ -13,18 +13,15 @@ import itertools
 from dataclasses import dataclass
 from typing import NoReturn
 
-from torch import fx
-from torch.fx.node import map_arg
-
 from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
 from leapp_policy.graph.compare import is_close, same_bytes
 from leapp_policy.trace.node_pass import NodePass, captured_pass
+from leapp_policy.trace.recording import RecordedNode, map_values
 
 _ON_DATA = (
     "a value depends on data and would be frozen into the exported graph; keep it in tensors and Warp arrays "
     "(torch.where() or wp.capture_if() instead of a Python branch, no NumPy in between)"
 )
-_CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 _ON_TIME = (
     "state, a clock or a random number would be frozen into the exported graph; declare what the policy keeps with "
     "annotate.register_buffer() or annotate.state_tensors(), and pass clocks and random numbers in as inputs"
@@ -34,8 +31,6 @@ _ON_TIME = (
 def check_frozen(passes: list[NodePass]) -> None:
     """Compare the checking passes with the captured one.
 
-    Expects the graphs as they were recorded, before any pass changes them.
-
     Args:
         passes: All passes of a node: discovery, capture, checks.
 
@@ -43,7 +38,7 @@ def check_frozen(passes: list[NodePass]) -> None:
         FrozenValueError: Executions on other inputs did other work.
         HiddenStateError: The two executions on the same inputs did other work.
     """
-    conditional = any(call.name in _CONDITIONALS for each in passes[0].segments for call in each.calls)
+    conditional = any(plan.has_conditional for plan in passes[0].plans)
     if len(passes) > 1 and not conditional:  # which discovery ran one side of, and capture recorded both
         _Comparison(passes[1], passes[0], "in another execution", _ON_TIME, HiddenStateError).run()
     for other in passes[2:]:
@@ -91,8 +86,8 @@ class _Comparison:
     def run(self) -> None:
         """Compare segments, then the torch operations around them."""
         self._segments()
-        numbering: tuple[dict[fx.Node, int], dict[fx.Node, int]] = ({}, {})
-        pairs = itertools.zip_longest(self.captured.recorder.graph.nodes, self.other.recorder.graph.nodes)
+        numbering: tuple[dict[RecordedNode, int], dict[RecordedNode, int]] = ({}, {})
+        pairs = itertools.zip_longest(self.captured.recorder.recording, self.other.recorder.recording)
         for index, (one, two) in enumerate(pairs):
             a, b = _describe(one, numbering[0]), _describe(two, numbering[1])
             if a != b:
@@ -120,22 +115,21 @@ class _Comparison:
         if one in self.captured.final_constants or two in self.other.final_constants:
             return  # written: its contents before the step are judged by the state check
         if not same_bytes(self.captured.recorder.attributes[one], self.other.recorder.attributes[two]):
-            origin = next(spec.origin for spec in self.captured.recorder.constants if spec.name == one)
-            self._refuse(f"reads a constant ({origin})", "other contents of it")
+            self._refuse(f"reads a constant ({self.captured.recorder.origins[one]})", "other contents of it")
 
     def _refuse(self, captured: str, other: str) -> NoReturn:
         raise self.error(f"Node '{self.captured.name}' {captured}, and {self.when} {other}: {self.remedy}")
 
 
-def _describe(node: fx.Node | None, numbering: dict[fx.Node, int]) -> str:
+def _describe(node: RecordedNode | None, numbering: dict[RecordedNode, int]) -> str:
     if node is None:
         return "nothing more"
-    numbered = map_arg((node.args, node.kwargs), lambda each: f"%{numbering[each]}")
+    numbered = map_values((node.args, node.kwargs), RecordedNode, lambda each: f"%{numbering[each]}")
     if node.op == "get_attr":
         return "a constant"
     return f"output{numbered!r}" if node.op == "output" else f"{node.target}{numbered!r}"
 
 
-def _location(node: fx.Node | None) -> str:
-    location = node.meta.get("location") if node is not None else None
+def _location(node: RecordedNode | None) -> str:
+    location = node.location if node is not None else None
     return f" at {location}" if location else ""

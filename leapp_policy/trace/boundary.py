@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass
 
@@ -24,22 +25,57 @@ class BoundaryPort:
     """A region with its place at the boundary.
 
     Attributes:
+        name: Name of the parameter.
         region: The allocation.
         value: The graph value that owns its memory; None for memory that the segment made.
-        spec: How the array looks at the boundary.
-        steps: View operations from the owner's value to the array.
     """
 
+    name: str
     region: Region
     value: MemoryValue | None
-    spec: BoundarySpec
-    steps: list[ViewStep]
 
     @property
     def owner(self) -> MemoryValue:
         """The value that owns the memory of an input."""
         assert self.value is not None
         return self.value
+
+    @property
+    def steps(self) -> list[ViewStep]:
+        """View operations from the owner's value to the array."""
+        if self.value is None:
+            return []
+        if self._is_whole:
+            return self.value.dense_steps()
+        itemsize = self.value.tensor.dtype.itemsize
+        first, count = (self.region.ptr - self.value.ptr) // itemsize, self.region.nbytes // itemsize
+        return [*self.value.flat_steps(), ViewStep(torch.ops.aten.narrow.default, (0, first, count))]
+
+    @functools.cached_property
+    def spec(self) -> BoundarySpec:
+        """How the array looks at the boundary."""
+        layout = layout_of(base_array(self.region.array))
+        tensor = tensor_over(self.region.array) if self.value is None else self.value.tensor
+        if self.value is None:
+            shape = tuple(tensor.shape)
+        elif self._is_whole:
+            shape = tuple(self.value.dense_shape)
+        else:
+            shape = (self.region.nbytes // tensor.dtype.itemsize,)
+        return BoundarySpec(
+            self.name,
+            str(tensor.dtype).removeprefix("torch."),
+            shape,
+            self.region.nbytes,
+            layout.warp_dtype,
+            layout.warp_shape,
+            layout.component_shape,
+        )
+
+    @property
+    def _is_whole(self) -> bool:
+        value = self.owner
+        return (value.ptr, value.nbytes) == (self.region.ptr, self.region.nbytes)
 
     def contents(self) -> Tensor:
         """Copy what the region holds now, in the layout of the boundary."""
@@ -48,7 +84,9 @@ class BoundaryPort:
 
 
 class SegmentBoundary:
-    """Sorts the memory of a closed segment; it has been recorded and has not run yet.
+    """Sorts the memory of a closed segment.
+
+    In the capture pass it has been recorded and has not run yet; in other passes its calls have run.
 
     A written allocation that existed before is also fed: what it holds before the segment runs belongs to the
     program, since a kernel may write just a part of it or add to it. One that is overwritten first is not.
@@ -93,11 +131,11 @@ class SegmentBoundary:
         self._refuse_fed_handles(region, value)
         overwritten = region.written and region.ptr in self._segment.overwritten
         if value is not None and (value.traced or region.written) and not overwritten:
-            self.inputs.append(_port(f"in_{len(self.inputs)}", region, value))
+            self.inputs.append(BoundaryPort(f"in_{len(self.inputs)}", region, value))
         elif not region.written:
             self.carried.append(region)
         if region.written:
-            self.outputs.append(_port(f"out_{len(self.outputs)}", region, value))
+            self.outputs.append(BoundaryPort(f"out_{len(self.outputs)}", region, value))
 
     def _refuse_fed_handles(self, region: Region, value: MemoryValue | None) -> None:
         """Ids of objects are relocated in the archive, not where they are fed as numbers."""
@@ -131,34 +169,11 @@ class SegmentBoundary:
             )
         if value is None and region.written and not region.born and region.ptr not in self._segment.overwritten:
             origin = f"contents of a Warp array before segment '{self._segment.label}'"
-            self._recorder.add_constant(tensor_over(region.array), origin)
+            tensor, found = tensor_over(region.array), self._segment.found.get(region.ptr)
+            before = None if found is None else found[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+            self._recorder.add_constant(tensor, origin, before=before)
             value = memory.find(region.ptr, region.nbytes)
         return value
-
-
-def _port(name: str, region: Region, value: MemoryValue | None) -> BoundaryPort:
-    layout = layout_of(base_array(region.array))
-    steps: list[ViewStep] = []
-    if value is None:
-        tensor = tensor_over(region.array)
-        dtype, shape = tensor.dtype, list(tensor.shape)
-    elif (value.ptr, value.nbytes) == (region.ptr, region.nbytes):
-        dtype, shape, steps = value.tensor.dtype, value.dense_shape, value.dense_steps()
-    else:
-        dtype = value.tensor.dtype
-        first, count = (region.ptr - value.ptr) // dtype.itemsize, region.nbytes // dtype.itemsize
-        shape = [count]
-        steps = [*value.flat_steps(), ViewStep(torch.ops.aten.narrow.default, (0, first, count))]
-    spec = BoundarySpec(
-        name,
-        str(dtype).removeprefix("torch."),
-        tuple(shape),
-        region.nbytes,
-        layout.warp_dtype,
-        layout.warp_shape,
-        layout.component_shape,
-    )
-    return BoundaryPort(region, value, spec, steps)
 
 
 def _refuse_overlaps(segment: Segment) -> None:

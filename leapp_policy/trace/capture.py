@@ -89,6 +89,7 @@ class SegmentCapture:
 
     def launch(self) -> None:
         """Run what was recorded, so that the traced code goes on with real results."""
+        self.stream.settle()
         capture_launch(self._graph, stream=self.stream.stream)
         self.stream.settle()
 

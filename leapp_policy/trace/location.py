@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +39,28 @@ def user_location() -> Location:
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith(_LIBRARY_ROOTS) and not path.startswith("<"):
+        if not _is_library(path):
             return Location(path, frame.f_lineno)
         frame = frame.f_back
     return Location("<unknown>", 0)
+
+
+@functools.cache
+def _is_library(path: str) -> bool:
+    return path.startswith((*_LIBRARY_ROOTS, "<"))
+
+
+class LazyText:
+    """Text for messages and reports that is put together when somebody reads it; seldom anybody does.
+
+    Args:
+        make: Puts it together.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+
+    def __str__(self) -> str:
+        return self._make()

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NoReturn
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from leapp_policy.errors import AnnotationError, FrozenValueError, SegmentMismatchError, TraceError
 from leapp_policy.specs import BoundarySpec, ConstantSpec, GpuModule, TensorSemantics
@@ -22,9 +22,10 @@ from leapp_policy.trace.cuda_target import ArchiveFiles, GpuCompiler
 from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.provenance import tensor_extent
 from leapp_policy.trace.recorder import GraphRecorder
+from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import content_digest, tensor_over
+from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of_allocation, content_digest, tensor_over
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -39,9 +40,9 @@ class SegmentTrace:
     Attributes:
         label: Node and index.
         calls: The calls in order.
-        inputs: Boundary of the arrays that are fed.
-        outputs: Boundary of the arrays that are read.
-        constants: Read-only memory in the archive.
+        inputs: Boundary of the arrays that are fed; empty in a check.
+        outputs: Boundary of the arrays that are read; empty in a check.
+        constants: Read-only memory in the archive; empty in a check.
         opened_at: Line of the first call.
         closed_by: What ended it.
         archive: Files of the saved capture; empty in discovery.
@@ -79,7 +80,7 @@ class PassKind(Enum):
     CAPTURE = "capture"
     """Capture and save each segment."""
     CHECK = "check"
-    """Capture again, on the same inputs or on others, to be held against the capture."""
+    """Run again, on the same inputs or on others, to be held against the capture."""
 
 
 class NodePass:
@@ -177,13 +178,13 @@ class NodePass:
                 )
             self.inputs[entry.spec.input] = entry.initial
             nodes.append(self._output(entry.spec.output, value))
-        self.recorder.graph.output(tuple(nodes))
+        self.recorder.recording.output(tuple(nodes))
         self.inputs = {name: self.inputs[name] for name in self.recorder.input_names}
         self.final_constants = self.recorder.written_constants()
         self.semantics.update(semantics)
         self.is_open = False
 
-    def _output(self, name: str, tensor: Tensor) -> fx.Node:
+    def _output(self, name: str, tensor: Tensor) -> RecordedNode:
         if name in self.outputs:
             raise AnnotationError(f"Node '{self.name}' has an output '{name}' already; give each output one name")
         if name in self.inputs:
@@ -205,7 +206,7 @@ class NodePass:
             return True
         if any(region.overlaps(ptr, nbytes) for region, _ in self._opaque):
             return True
-        return any(value.traced for value in self.recorder.memory.overlapping(ptr, nbytes))
+        return self.recorder.memory.is_traced(ptr, nbytes)
 
     def in_open_segment(self, ptr: int, nbytes: int) -> bool:
         """Whether the open segment uses this memory."""
@@ -233,7 +234,10 @@ class NodePass:
         return self._segment
 
     def open_segment(self, *, is_explicit: bool = False) -> None:
-        """Begin a segment, and an APIC capture unless this pass only watches.
+        """Begin a segment, and an APIC capture where this pass needs one.
+
+        A check needs it for conditionals, of which a capture sees all sides. Else Warp runs for real, which
+        costs less and is what the untraced code does.
 
         Args:
             is_explicit: Whether only its own end closes it.
@@ -251,7 +255,11 @@ class NodePass:
         self._segment = Segment(self.name, index, user_location(), is_explicit)
         if self.kind is not PassKind.DISCOVERY:
             self._segment.overwrites |= self._plans[index].overwrites
+        if self.kind is PassKind.CAPTURE or (self.kind is PassKind.CHECK and self._plans[index].has_conditional):
             self._capture = SegmentCapture(self._stream)
+        else:
+            # The tracer's own copies are made on torch's streams, which those of the calls may not wait for.
+            self._stream.settle()
 
     def add_call(self, call: WarpCall) -> None:
         """Add a call to the open segment and hold it against discovery."""
@@ -261,6 +269,34 @@ class NodePass:
             if difference is not None:
                 self._diverge("Warp segment diverged between discovery and capture", difference)
         self._segment.calls.append(call)
+
+    def keep_found(self, uses: Sequence[ArrayUse]) -> None:
+        """Keep what the step found in memory that a call is about to write, where nothing holds it yet.
+
+        Args:
+            uses: What the call touches.
+        """
+        if self._segment is None or self._capture is not None:
+            return  # what has been captured runs when the segment is closed
+        for use in uses:
+            if not self._is_first_write(self._segment, use):
+                continue
+            # Neither may the copy overtake earlier calls on the user's streams, nor the call overtake the copy.
+            self._stream.settle()
+            now, kept = bytes_of_allocation(use.array).clone(), self._segment.found.get(use.ptr)
+            self._stream.settle()
+            if kept is not None:
+                now[: kept.numel()] = kept
+            self._segment.found[use.ptr] = now
+
+    def _is_first_write(self, segment: Segment, use: ArrayUse) -> bool:
+        """Whether a use writes memory whose contents before matter, and of which nothing is kept."""
+        if not use.written or not use.nbytes or use.ptr in segment.overwritten:
+            return False
+        region, kept = segment.regions.get(use.ptr), segment.found.get(use.ptr)
+        if (region is not None and region.born) or (kept is not None and kept.numel() >= use.nbytes):
+            return False
+        return self.recorder.memory.find(use.ptr, use.nbytes) is None
 
     def _diverge(self, text: str, detail: str) -> NoReturn:
         if self.kind is PassKind.CHECK:
@@ -315,12 +351,14 @@ class NodePass:
         self._stream.settle()
         boundary = SegmentBoundary(segment, self.recorder)
         self._opaque += boundary.opaque
+        is_exported = self.kind is PassKind.CAPTURE
+        is_described = self.kind is not PassKind.CHECK
         archive: ArchiveFiles = ()
         gpu_modules: tuple[GpuModule, ...] = ()
         fed: tuple[Tensor, ...] = ()
         made: tuple[Tensor, ...] = ()
         if capture is not None:
-            if self.kind is PassKind.CAPTURE:
+            if is_exported:
                 fed = tuple(port.contents() for port in boundary.inputs)
                 archive = capture.save(
                     {port.spec.param_name: port.region.array for port in boundary.inputs},
@@ -328,16 +366,16 @@ class NodePass:
                 )
                 archive, gpu_modules = self._compiler.complete(archive, segment.modules)
             capture.launch()
-            if self.kind is PassKind.CAPTURE:
+            if is_exported:
                 made = tuple(port.contents() for port in boundary.outputs)
         self._emit(segment.index, boundary)
         self.segments.append(
             SegmentTrace(
                 segment.label,
                 tuple(segment.calls),
-                tuple(port.spec for port in boundary.inputs),
-                tuple(port.spec for port in boundary.outputs),
-                tuple(boundary.constants),
+                tuple(port.spec for port in boundary.inputs) if is_described else (),
+                tuple(port.spec for port in boundary.outputs) if is_described else (),
+                tuple(boundary.constants) if is_described else (),
                 segment.opened_at,
                 closed_by,
                 archive,
@@ -353,11 +391,11 @@ class NodePass:
 
     def _emit(self, index: int, boundary: SegmentBoundary) -> None:
         """Append the segment to the graph; what it wrote is copied into the values that own the memory."""
-        recorder, graph = self.recorder, self.recorder.graph
+        recorder, graph = self.recorder, self.recorder.recording
         fed = [recorder.apply_steps(port.owner.node, port.steps) for port in boundary.inputs]
         runner = graph.call_function(warp_segment, (fed, index))
         for position, port in enumerate(boundary.outputs):
-            result: fx.Node = graph.call_function(operator.getitem, (runner, position))
+            result = graph.call_function(operator.getitem, (runner, position))
             if port.value is None:
                 tensor = tensor_over(port.region.array)
                 recorder.add_array_output(tensor, result, f"array made in segment {index} of node '{self.name}'")

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
-from torch.utils._python_dispatch import _disable_current_modes
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode, _push_mode
 
 from leapp_policy.errors import TraceError
 from leapp_policy.trace.capture_stream import CaptureStream
@@ -34,7 +34,7 @@ class NodeSet:
         self._cuda = cuda
         self._compiler = GpuCompiler(cuda)
         self._stream: CaptureStream | None = None
-        self._paused = 0
+        self.pauses = 0
 
     # -- lifetime -----------------------------------------------------------------------------------
 
@@ -73,59 +73,49 @@ class NodeSet:
     @property
     def is_watching(self) -> bool:
         """Whether a node is open and nobody works for the tracer itself."""
-        return bool(self.open) and not self._paused
+        return bool(self.open) and not self.pauses
 
     @property
     def is_paused(self) -> bool:
         """Whether what happens now is part of a call that is being served."""
-        return bool(self._paused)
+        return bool(self.pauses)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Unwatched:
         """Run code unwatched, e.g. the tracer's own tensor work."""
-        self._paused += 1
-        try:
-            # The flag alone would do, but every tensor of the tracer's own would still come by.
-            with _disable_current_modes() if self._paused == 1 else contextlib.nullcontext():
-                yield
-        finally:
-            self._paused -= 1
+        return Unwatched(self)
 
-    @contextmanager
-    def serving(self) -> Iterator[None]:
+    def serving(self) -> Unwatched:
         """Serve a call unwatched; on an error drop open captures, so that the user's Warp still works."""
-        try:
-            with self.paused():
-                yield
-        except BaseException:
-            self.abort()
-            raise
+        return Unwatched(self, aborts=True)
 
     # -- memory and segments ------------------------------------------------------------------------
 
-    def owner_of(self, extents: Iterable[tuple[int, int]], conflict: str) -> NodePass | None:
+    def owner_of(self, extents: Sequence[tuple[int, int]], call: object, what: str) -> NodePass | None:
         """Return the open node whose traced memory a call touches, None where there is none.
 
         Args:
-            extents: First byte and length of each piece of memory.
-            conflict: Beginning of the sentence where it touches that of two nodes.
+            extents: First byte and length of each piece of memory; none is empty.
+            call: The call, for messages.
+            what: What it received where it touches memory of two nodes, for messages.
 
         Raises:
             TraceError: It touches traced memory of two nodes.
         """
-        pieces = [extent for extent in extents if extent[1]]
-        owners = [each for each in self.open if any(each.owns(*piece) for piece in pieces)]
+        owners = [each for each in self.open if any(each.owns(*extent) for extent in extents)]
         if len(owners) > 1:
             raise TraceError(
-                f"{conflict} Nodes '{owners[0].name}' and '{owners[1].name}' at {user_location()}; pass one value "
-                "through annotate.output_tensors() and annotate.input_tensors()"
+                f"{call} received traced {what}. Nodes '{owners[0].name}' and '{owners[1].name}' at "
+                f"{user_location()}; pass one value through annotate.output_tensors() and annotate.input_tensors()"
             )
         return owners[0] if owners else None
 
     @property
     def with_segment(self) -> NodePass | None:
         """The node that has an open segment; at most one has."""
-        return next((each for each in self.open if each.segment is not None), None)
+        for each in self.open:
+            if each.segment is not None:
+                return each
+        return None
 
     def close_segments(self, reason: str) -> None:
         """Close the open segment, if there is one.
@@ -145,3 +135,43 @@ class NodeSet:
                 f"entered at {current.segment.opened_at}; keep the block to Warp calls, do this before or after it"
             )
         current.close_segment(reason)
+
+
+class Unwatched:
+    """A piece of code that is not watched; pieces may be nested.
+
+    The count of them would do, but every tensor of the tracer's own would still come by, so torch's dispatch
+    modes are taken off, too. There is one mode, or none inside of its own call, unless the user has others.
+
+    Args:
+        nodes: Whose watch is paused.
+        aborts: Whether an error throws open segments away.
+    """
+
+    __slots__ = ("_aborts", "_mode", "_nodes", "_others")
+
+    def __init__(self, nodes: NodeSet, *, aborts: bool = False) -> None:
+        self._nodes = nodes
+        self._aborts = aborts
+        self._mode: TorchDispatchMode | None = None
+        self._others: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        self._nodes.pauses += 1
+        if self._nodes.pauses > 1:
+            return
+        count = torch._C._len_torch_dispatch_stack()
+        if count == 1:
+            self._mode = _pop_mode()
+        elif count > 1:
+            self._others = _disable_current_modes()
+            self._others.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if self._mode is not None:
+            _push_mode(self._mode)
+        elif self._others is not None:
+            self._others.__exit__(None, None, None)
+        self._nodes.pauses -= 1
+        if kind is not None and self._aborts:
+            self._nodes.abort()

@@ -15,6 +15,7 @@ import numpy as np
 import warp as wp
 
 from leapp_policy.errors import TraceError
+from leapp_policy.trace.location import user_location
 from leapp_policy.trace.warp_arrays import WarpArray, struct_type, tensor_over
 
 _KINDS = tuple(
@@ -46,13 +47,12 @@ class ObjectIds:
                     self._known[int(each.id)] = each
         return self._known.get(value)
 
-    def check_launch(self, kernel: Any, values: Iterable[Any], where: str, readable: bool = True) -> list[Any]:
+    def check_launch(self, kernel: Any, values: Iterable[Any], readable: bool = True) -> list[Any]:
         """Return the meshes that a launch reaches through handles; refuse every other id.
 
         Args:
             kernel: The kernel.
             values: Its arguments.
-            where: The user's line.
             readable: Whether arrays hold their contents now; ids in them were checked in discovery otherwise.
 
         Raises:
@@ -67,15 +67,15 @@ class ObjectIds:
                 if not isinstance(found, wp.Mesh):
                     kind = type(found).__name__
                     raise TraceError(
-                        f"Kernel '{kernel.key}' gets the id of a wp.{kind} in argument '{argument.label}' at {where}: "
-                        f"a capture does not carry a {kind}, so another process would read a stale pointer; "
-                        "compute what is needed from arrays or a wp.Mesh"
+                        f"Kernel '{kernel.key}' gets the id of a wp.{kind} in argument '{argument.label}' at "
+                        f"{user_location()}: a capture does not carry a {kind}, so another process would read a stale "
+                        "pointer; compute what is needed from arrays or a wp.Mesh"
                     )
                 if declared is not wp.handle:
                     raise TraceError(
-                        f"Kernel '{kernel.key}' gets the id of a wp.Mesh in argument '{argument.label}' at {where}, "
-                        "declared as a plain integer: another process would read a stale pointer; declare it as "
-                        "wp.handle"
+                        f"Kernel '{kernel.key}' gets the id of a wp.Mesh in argument '{argument.label}' at "
+                        f"{user_location()}, declared as a plain integer: another process would read a stale pointer; "
+                        "declare it as wp.handle"
                     )
                 meshes.append(found)
         return meshes
@@ -83,16 +83,15 @@ class ObjectIds:
 
 def _numbers(declared: Any, value: Any, readable: bool) -> Iterator[tuple[Any, int]]:
     """Yield each number in an argument that may be an id, with its declared type."""
-    struct = struct_type(value)
-    if struct is not None:
-        for name, field in struct.vars.items():
-            yield from _numbers(field.type, getattr(value, name), readable)
-    elif isinstance(value, WarpArray):
+    if isinstance(value, WarpArray):
         dtype = value.dtype
         if dtype in (wp.uint64, wp.handle, wp.int64) and readable and 0 < value.size <= _LARGEST_SCAN:
             yield from ((dtype, int(each)) for each in np.unique(_host_copy(value)) if each > 0)
     elif declared in (wp.uint64, wp.int64, wp.handle) and value is not None:
         yield declared, int(value)
+    elif (struct := struct_type(value)) is not None:
+        for name, field in struct.vars.items():
+            yield from _numbers(field.type, getattr(value, name), readable)
 
 
 def _host_copy(array: Any) -> np.ndarray:

@@ -12,13 +12,14 @@ import bisect
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from leapp_policy.errors import TraceError
+from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.views import ViewStep, dense_order
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class MemoryValue:
     """A contiguous piece of memory and the graph value that owns it.
 
@@ -29,16 +30,16 @@ class MemoryValue:
         node: The graph value of ``tensor``. In-place operations keep it valid: the graph mutates too.
         traced: Whether the contents depend on a traced input.
         written: Whether the recorded graph writes into it.
-        origin: For the report: what this memory is.
+        origin: For messages: what this memory is, as text.
         punned: Whether it was read under another dtype, so that no write to it could be followed.
     """
 
     ptr: int
     nbytes: int
     tensor: Tensor
-    node: fx.Node
+    node: RecordedNode
     traced: bool
-    origin: str
+    origin: object
     written: bool = False
     punned: bool = False
 
@@ -50,6 +51,8 @@ class MemoryValue:
     @property
     def dense_order(self) -> list[int]:
         """Permutation of the tensor's dimensions into memory order."""
+        if self.tensor.is_contiguous():
+            return list(range(self.tensor.dim()))
         order = dense_order(self.tensor.shape, self.tensor.stride())
         if order is None:
             raise TraceError(f"{self.origin} does not fill its memory; call .contiguous() or .clone() on it")
@@ -62,6 +65,8 @@ class MemoryValue:
 
     def dense_steps(self) -> list[ViewStep]:
         """View operations from the owner's value to the same memory in memory order."""
+        if self.tensor.is_contiguous():
+            return []
         order = self.dense_order
         if order == list(range(len(order))):
             return []
@@ -94,12 +99,14 @@ class MemoryTable:
         Raises:
             TraceError: It overlaps another piece.
         """
-        if others := self.overlapping(value.ptr, value.nbytes):
+        index = bisect.bisect_left(self._starts, value.ptr)
+        follows = index < len(self._starts) and self._starts[index] < value.end
+        if follows or (index and self._values[index - 1].end > value.ptr):
+            other = self.overlapping(value.ptr, value.nbytes)[0]
             raise TraceError(
-                f"{value.origin} shares part of its memory with {others[0].origin}; expected that one of the "
+                f"{value.origin} shares part of its memory with {other.origin}; expected that one of the "
                 "two contains the other; make one of them a copy with .clone()"
             )
-        index = bisect.bisect_left(self._starts, value.ptr)
         self._starts.insert(index, value.ptr)
         self._values.insert(index, value)
 
@@ -119,6 +126,17 @@ class MemoryTable:
             index += 1
         return found
 
+    def is_traced(self, ptr: int, nbytes: int) -> bool:
+        """Whether a traced piece shares at least one byte with ``[ptr, ptr + nbytes)``."""
+        index = bisect.bisect_right(self._starts, ptr) - 1
+        if index >= 0 and self._values[index].traced and self._values[index].end > ptr:
+            return True
+        end = ptr + nbytes
+        while (index := index + 1) < len(self._values) and self._starts[index] < end:
+            if self._values[index].traced:
+                return True
+        return False
+
     def find(self, ptr: int, nbytes: int) -> MemoryValue | None:
         """Return the piece that contains ``[ptr, ptr + nbytes)``, if there is one."""
         index = bisect.bisect_right(self._starts, ptr) - 1
@@ -129,6 +147,8 @@ class MemoryTable:
 
 def tensor_extent(tensor: Tensor) -> tuple[int, int]:
     """Return the first byte and the length in bytes of what a tensor's elements span (0 if empty)."""
+    if tensor.is_contiguous():
+        return (tensor.data_ptr(), nbytes) if (nbytes := tensor.nbytes) else (0, 0)
     if tensor.numel() == 0:
         return 0, 0
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,51 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Record the aten operations of one pass of one node into an FX graph.
+"""Record the aten operations of one pass of one node.
 
-The graph keeps the in-place semantics of the execution: a write is an in-place operation on the
+The recording keeps the in-place semantics of the execution: a write is an in-place operation on the
 value that owns the memory, a view is a view of it. ``torch.export`` makes it functional later, so
 aliases (also views taken before a write) come out right by construction.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves, tree_map
+from torch import Tensor
 
-from leapp_policy.errors import FrozenValueError, HiddenStateError, TraceError
+from leapp_policy.errors import TraceError
 from leapp_policy.specs import ConstantSpec
-from leapp_policy.trace.location import user_location
+from leapp_policy.trace.location import LazyText, Location, user_location
+from leapp_policy.trace.operations import Operation
 from leapp_policy.trace.provenance import MemoryTable, MemoryValue, tensor_extent
+from leapp_policy.trace.recording import RecordedNode, Recording, map_values
 from leapp_policy.trace.views import ViewStep, dense_order, view_steps
-
-_REMEDY = (
-    "it would be frozen into the exported graph; use torch.where() or wp.capture_if() instead of a Python "
-    "branch, and keep the value a tensor"
-)
-_RESIZING = {
-    torch.ops.aten.resize_.default,
-    torch.ops.aten.set_.source_Storage,
-    torch.ops.aten.set_.source_Tensor,
-}
 
 
 class GraphRecorder:
-    """One FX graph under construction and the memory that its values live in."""
+    """One graph under construction and the memory that its values live in."""
 
     def __init__(self, node_name: str) -> None:
         self.node_name = node_name
-        self.graph = fx.Graph()
+        self.recording = Recording()
         self.attributes: dict[str, Tensor] = {}
-        self.originals: dict[str, Tensor] = {}
-        self.constants: list[ConstantSpec] = []
+        self.origins: dict[str, object] = {}
         self.memory = MemoryTable()
-        self._inputs: dict[str, fx.Node] = {}
-        self._by_id: dict[int, fx.Node] = {}
+        self._inputs: dict[str, RecordedNode] = {}
+        self._by_id: dict[int, RecordedNode] = {}
         self._alive: list[Any] = []
 
     # -- values -----------------------------------------------------------------------------------
@@ -61,16 +51,16 @@ class GraphRecorder:
             name: Name for messages.
             tensor: The traced tensor; it owns its memory.
         """
-        last = next((node for node in reversed(list(self.graph.nodes)) if node.op == "placeholder"), None)
-        first = next(iter(self.graph.nodes), None)
-        if last is not None:
-            context = self.graph.inserting_after(last)
-        else:
-            context = contextlib.nullcontext() if first is None else self.graph.inserting_before(first)
-        with context:
-            node = self.graph.placeholder(f"input_{len(self._inputs)}")
-        self._inputs[name] = node
+        self._inputs[name] = node = self.recording.placeholder(f"input_{len(self._inputs)}")
         self._bind(tensor, node, origin=f"input '{name}'", traced=True)
+
+    @property
+    def constants(self) -> list[ConstantSpec]:
+        """What the graph carries, for the report."""
+        return [
+            ConstantSpec(name, str(self.origins[name]), tuple(each.shape), _dtype_name(each), each.nbytes)
+            for name, each in self.attributes.items()
+        ]
 
     @property
     def input_names(self) -> list[str]:
@@ -95,16 +85,11 @@ class GraphRecorder:
             owner: Its memory.
             contents: What it holds.
         """
-        placeholder = self._inputs.pop(name)
-        attribute = self._new_constant(f"unchanged {owner.origin}", contents, contents)
-        anchor = next(node for node in self.graph.nodes if node.op != "placeholder")
-        with self.graph.inserting_before(anchor):
-            node = self.graph.get_attr(attribute)
-        placeholder.replace_all_uses_with(node)
-        self.graph.erase_node(placeholder)
-        owner.node, owner.traced = node, False
+        attribute = self._new_constant(f"unchanged {owner.origin}", contents)
+        self.recording.input_to_constant(self._inputs.pop(name), attribute)
+        owner.traced = False
 
-    def add_constant(self, tensor: Tensor, origin: str) -> fx.Node:
+    def add_constant(self, tensor: Tensor, origin: object, *, before: Tensor | None = None) -> RecordedNode:
         """Snapshot a tensor that came from outside of the trace as it is now.
 
         The whole storage is registered, because another alias of it may be written later; a pass
@@ -112,21 +97,21 @@ class GraphRecorder:
 
         Args:
             tensor: Any tensor whose memory is not in the table.
-            origin: For the report: what it is.
+            origin: For the report: what it is, as text.
+            before: What it held when the step found it, where the step has written it since; of a tensor over
+                a whole storage.
         """
         base = _storage_tensor(tensor)
-        name = self._new_constant(origin, base, base.detach().clone())
-        node = self.graph.get_attr(name)
+        name = self._new_constant(origin, base.detach().clone() if before is None else before)
+        node = self.recording.get_attr(name)
         self._absorb_constants(base)
-        self._bind(base, node, origin=f"constant '{name}' ({origin})", traced=False)
+        self._bind(base, node, origin=LazyText(lambda: f"constant '{name}' ({origin})"), traced=False)
         return node if base is tensor else self.value_of(tensor)
 
-    def _new_constant(self, origin: str, original: Tensor, contents: Tensor) -> str:
+    def _new_constant(self, origin: object, contents: Tensor) -> str:
         """Enter a constant into the attributes of the graph and into the report; return its name."""
         name = f"constant_{len(self.attributes)}"
-        self.attributes[name], self.originals[name] = contents, original
-        dtype = str(contents.dtype).removeprefix("torch.")
-        self.constants.append(ConstantSpec(name, origin, tuple(contents.shape), dtype, contents.nbytes))
+        self.attributes[name], self.origins[name] = contents, origin
         return name
 
     def _absorb_constants(self, base: Tensor) -> None:
@@ -136,14 +121,14 @@ class GraphRecorder:
             if not value.traced and not value.written and value.ptr >= ptr and value.end <= ptr + nbytes:
                 self.memory.remove(value)
 
-    def _bind(self, tensor: Tensor, node: fx.Node, *, origin: str, traced: bool, written: bool = False) -> None:
+    def _bind(self, tensor: Tensor, node: RecordedNode, *, origin: object, traced: bool) -> None:
         self._by_id[id(tensor)] = node
         self._alive.append(tensor)
         ptr, nbytes = tensor_extent(tensor)
         if nbytes:
-            self.memory.add(MemoryValue(ptr, nbytes, tensor, node, traced, origin, written))
+            self.memory.add(MemoryValue(ptr, nbytes, tensor, node, traced, origin))
 
-    def add_array_output(self, tensor: Tensor, node: fx.Node, origin: str) -> None:
+    def add_array_output(self, tensor: Tensor, node: RecordedNode, origin: str) -> None:
         """Register memory that a segment made.
 
         Args:
@@ -164,11 +149,12 @@ class GraphRecorder:
         owner = self.owner_of(tensor)
         return owner.traced if owner is not None else False
 
-    def value_of(self, tensor: Tensor) -> fx.Node:
+    def value_of(self, tensor: Tensor, location: Location | None = None) -> RecordedNode:
         """Return the graph value of any tensor: known, an alias of known memory, or a new constant.
 
         Args:
             tensor: A tensor that an operation reads or writes.
+            location: The user's line, where it is known.
 
         Raises:
             TraceError: It is an alias that view operations cannot express.
@@ -178,23 +164,23 @@ class GraphRecorder:
             return node
         owner = self.owner_of(tensor)
         if owner is None:
-            return self.add_constant(tensor, _describe(tensor))
-        node = self._alias(owner, tensor)
+            return self.add_constant(tensor, _describe(tensor, location or user_location()))
+        node = self._alias(owner, tensor, location or user_location())
         self._by_id[id(tensor)] = node
         self._alive.append(tensor)
         return node
 
-    def _alias(self, owner: MemoryValue, tensor: Tensor) -> fx.Node:
+    def _alias(self, owner: MemoryValue, tensor: Tensor, location: Location) -> RecordedNode:
         base = owner.tensor
         if tensor.dtype != base.dtype:
             if owner.traced or owner.written:
                 raise TraceError(
-                    f"{owner.origin} has dtype {base.dtype} and is read as {tensor.dtype} at {user_location()}; "
+                    f"{owner.origin} has dtype {base.dtype} and is read as {tensor.dtype} at {location}; "
                     "expected the same dtype; convert it with .to(dtype) instead of reinterpreting its memory"
                 )
             owner.punned = True
             # The reading has a constant of its own beside the owner's.
-            return self.graph.get_attr(self._new_constant(_describe(tensor), tensor, tensor.detach().clone()))
+            return self.recording.get_attr(self._new_constant(_describe(tensor, location), tensor.detach().clone()))
         same_layout = tensor.shape == base.shape and tensor.stride() == base.stride()
         if same_layout and tensor.data_ptr() == owner.ptr:
             return owner.node
@@ -202,15 +188,15 @@ class GraphRecorder:
         steps = view_steps(base.numel(), offset, tensor.shape, tensor.stride())
         if steps is None:
             raise TraceError(
-                f"{owner.origin} is read at {user_location()} through an alias with shape {list(tensor.shape)} and "
+                f"{owner.origin} is read at {location} through an alias with shape {list(tensor.shape)} and "
                 f"strides {list(tensor.stride())}, which no view operation expresses; call .contiguous() on it"
             )
         return self.apply_steps(owner.node, [*owner.flat_steps(), *steps])
 
-    def apply_steps(self, node: fx.Node, steps: Iterable[ViewStep]) -> fx.Node:
+    def apply_steps(self, node: RecordedNode, steps: Iterable[ViewStep]) -> RecordedNode:
         """Append a chain of view operations to the graph and return its last value."""
         for step in steps:
-            node = self.graph.call_function(step.op, (node, *step.args))
+            node = self.recording.call_function(step.op, (node, *step.args))
         return node
 
     def mark_written(self, owner: MemoryValue) -> None:
@@ -230,11 +216,11 @@ class GraphRecorder:
 
     # -- torch operations ---------------------------------------------------------------------------
 
-    def record(self, func: torch._ops.OpOverload, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    def record(self, operation: Operation, args: tuple, kwargs: Mapping[str, Any]) -> Any:
         """Run an operation and append it to the graph.
 
         Args:
-            func: The aten operation.
+            operation: The aten operation.
             args: Its positional arguments with real tensors.
             kwargs: Its keyword arguments with real tensors.
 
@@ -245,91 +231,46 @@ class GraphRecorder:
             FrozenValueError: It turns traced data into a Python value or a shape.
             TraceError: It cannot be recorded.
         """
-        _refuse_frozen(func, args, self.node_name)
-        to_node = lambda leaf: self.value_of(leaf) if isinstance(leaf, Tensor) else leaf  # noqa: E731
-        node_args, node_kwargs = tree_map(to_node, (args, dict(kwargs)))
-        written = written_tensors(func, args, kwargs)
+        operation.refuse_frozen(args, self.node_name)
+        location = user_location()
+        value_of = functools.partial(self.value_of, location=location)
+        node_args = map_values(args, Tensor, value_of)
+        node_kwargs = map_values(kwargs, Tensor, value_of) if kwargs else None
+        func, written = operation.func, operation.written_tensors(args, kwargs)
         out = func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default:
             # torch.from_numpy() of traced memory: the same memory, of which torch.export would make a copy.
             self._by_id[id(out)] = node_args[0]
             self._alive.append(out)
             return out
-        node = self.graph.call_function(func, node_args, node_kwargs)
-        node.meta["location"] = user_location()
+        node = self.recording.call_function(func, node_args, node_kwargs, location)
         for tensor in written:
             owner = self.owner_of(tensor)
             if owner is not None:
                 self.mark_written(owner)
-        self._bind_outputs(func, out, node)
-        return out
-
-    def _bind_outputs(self, func: torch._ops.OpOverload, out: Any, node: fx.Node) -> None:
         if isinstance(out, Tensor):
-            self._bind_output(func, out, node)
+            self._bind_output(out, node, node)
         elif isinstance(out, (list, tuple)):
             for index, item in enumerate(out):
                 if isinstance(item, Tensor):
-                    self._bind_output(func, item, self.graph.call_function(operator.getitem, (node, index)))
+                    self._bind_output(item, self.recording.call_function(operator.getitem, (node, index)), node)
+        return out
 
-    def _bind_output(self, func: torch._ops.OpOverload, tensor: Tensor, node: fx.Node) -> None:
+    def _bind_output(self, tensor: Tensor, node: RecordedNode, made_by: RecordedNode) -> None:
         if self.owner_of(tensor) is not None or tensor.numel() == 0:
             self._by_id[id(tensor)] = node
             self._alive.append(tensor)
         else:
-            self._bind(tensor, node, origin=f"result of {func} at {user_location()}", traced=True)
-
-
-def written_tensors(func: torch._ops.OpOverload, args: tuple, kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """Return the tensors that an operation writes in place, after its schema.
-
-    Args:
-        func: The aten operation.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-    """
-    if not func._schema.is_mutable:
-        return []
-    written = []
-    for index, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[index] if index < len(args) else kwargs.get(argument.name)
-            written += [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-    return written
-
-
-def _refuse_frozen(func: torch._ops.OpOverload, args: tuple, node_name: str) -> None:
-    if torch.Tag.data_dependent_output in func.tags:
-        raise FrozenValueError(
-            f"Node '{node_name}' turns a value that depends on traced data into a Python value at "
-            f"{user_location()}: {_REMEDY}"
-        )
-    if torch.Tag.nondeterministic_seeded in func.tags:
-        raise HiddenStateError(
-            f"Node '{node_name}' draws random numbers with {func} at {user_location()}, which no two runs share; call "
-            ".eval() on the policy, or pass the noise as an input"
-        )
-    dynamic = torch.Tag.dynamic_output_shape in func.tags
-    if func is torch.ops.aten.index.Tensor:
-        # Integer indices have a shape that is known beforehand; a mask has not.
-        dynamic = any(leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(args[1]) if leaf is not None)
-    if dynamic:
-        raise FrozenValueError(
-            f"Node '{node_name}' makes a shape that depends on traced data with {func} at {user_location()}: "
-            "it would be frozen into the exported graph; use torch.where() with a fixed shape instead"
-        )
-    if func in _RESIZING:
-        raise TraceError(
-            f"Node '{node_name}' changes the storage of a traced tensor with {func} at {user_location()}; "
-            "expected operations that keep it; make a new tensor instead"
-        )
+            origin = LazyText(lambda: f"result of {made_by.target} at {made_by.location}")
+            self._bind(tensor, node, origin=origin, traced=True)
 
 
 def _storage_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor over the whole storage: the tensor itself where it already is one."""
     storage = tensor.untyped_storage()
-    whole = tensor.numel() * tensor.element_size() == storage.nbytes()
-    if tensor.numel() == 0 or (whole and dense_order(tensor.shape, tensor.stride()) is not None):
+    whole = tensor.nbytes == storage.nbytes()
+    dense = tensor.is_contiguous() or dense_order(tensor.shape, tensor.stride()) is not None
+    if tensor.numel() == 0 or (whole and dense):
         return tensor
     count = storage.nbytes() // tensor.element_size()
     first = (tensor.data_ptr() - storage.data_ptr()) % tensor.element_size()
@@ -338,6 +279,15 @@ def _storage_tensor(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
 
 
-def _describe(tensor: Tensor) -> str:
-    kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
-    return f"{kind} {list(tensor.shape)} first read at {user_location().short}"
+def _describe(tensor: Tensor, location: Location) -> LazyText:
+    shape = tensor.shape
+
+    def text() -> str:
+        kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
+        return f"{kind} {list(shape)} first read at {location.short}"
+
+    return LazyText(text)
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

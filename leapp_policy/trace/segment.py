@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import warp as wp
+from torch import Tensor
 
 from leapp_policy.trace.location import Location
-from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, base_extent, struct_type
+from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, struct_type
+
+CONDITIONALS = ("wp.capture_if", "wp.capture_while")
+"""Calls that run one side, or some turns, of what a capture of them records."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,9 @@ class Segment:
     """A segment while it is open.
 
     Attributes:
+        regions: What it touches, by first byte.
+        found: Bytes that memory held before a call of the segment wrote it, by first byte; just where the calls
+            run at once.
         overwrites: Call and argument of each launch that was found to overwrite an array before it is read.
         overwritten: First bytes of the allocations that are overwritten so.
     """
@@ -76,6 +83,7 @@ class Segment:
     is_explicit: bool = False
     calls: list[WarpCall] = field(default_factory=list)
     regions: dict[int, Region] = field(default_factory=dict)
+    found: dict[int, Tensor] = field(default_factory=dict)
     refitted: set[int] = field(default_factory=set)
     overloads: dict[tuple[str, str], Any] = field(default_factory=dict)
     modules: list[Any] = field(default_factory=list)
@@ -88,24 +96,23 @@ class Segment:
         """Name for messages and files: node and index."""
         return f"{self.node_name}/{self.index}"
 
-    def add_uses(self, uses: Iterable[ArrayUse], born: Sequence[Any] = ()) -> None:
+    def add_uses(self, uses: Iterable[ArrayUse], born: Collection[int] = ()) -> None:
         """Note the arrays that a call touched.
 
         Args:
             uses: The arrays.
-            born: Those that the call allocated.
+            born: First bytes of those that the call allocated.
         """
-        fresh = {base_extent(array)[0] for array in born}
         for use in uses:
-            ptr, nbytes = base_extent(use.array)
+            ptr, nbytes = use.ptr, use.nbytes
             if not nbytes:
                 continue
             region = self.regions.get(ptr)
             if region is None:
-                self.regions[ptr] = Region(ptr, nbytes, use.array, use.written, ptr in fresh)
+                self.regions[ptr] = Region(ptr, nbytes, use.array, use.written, ptr in born)
             else:
                 region.written |= use.written
-                region.born |= ptr in fresh
+                region.born |= ptr in born
                 region.nbytes = max(region.nbytes, nbytes)
 
     def writes(self, ptr: int, nbytes: int) -> bool:
@@ -125,6 +132,11 @@ class SegmentPlan:
     calls: tuple[WarpCall, ...]
     closed_by: str
     overwrites: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def has_conditional(self) -> bool:
+        """Whether a call of it does more when it is captured than when it runs."""
+        return any(call.name in CONDITIONALS for call in self.calls)
 
     def difference(self, index: int, call: WarpCall) -> str | None:
         """Compare one call with discovery; None where it is the same.

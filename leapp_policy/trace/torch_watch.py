@@ -9,26 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from leapp_policy.errors import FrozenValueError
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.nodes import NodeSet
+from leapp_policy.trace.operations import Operation, tensors_in
 from leapp_policy.trace.provenance import tensor_extent
-from leapp_policy.trace.recorder import written_tensors
-
-_UNDEFINED = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-}
-
-
-def _defined(func: torch._ops.OpOverload, out: Any) -> Any:
-    """Zero memory that an operation left undefined, so that two exports of one policy are the same."""
-    return out.zero_() if func in _UNDEFINED else out
 
 
 class TorchWatch(TorchDispatchMode):
@@ -41,6 +27,7 @@ class TorchWatch(TorchDispatchMode):
     def __init__(self, nodes: NodeSet) -> None:
         super().__init__()
         self._nodes = nodes
+        self._operations: dict[Any, Operation] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -56,23 +43,29 @@ class TorchWatch(TorchDispatchMode):
             return self._run(func, args, kwargs)
 
     def _run(self, func: torch._ops.OpOverload, args: tuple, kwargs: Mapping[str, Any]) -> Any:
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        extents = [tensor_extent(tensor) for tensor in tensors]
-        reason = f"torch operation {func}"
+        operation = self._operations.get(func)
+        if operation is None:
+            operation = self._operations[func] = Operation(func)
+        tensors = tensors_in(args)
+        if kwargs:
+            tensors += tensors_in(kwargs.values())
+        extents = [extent for extent in map(tensor_extent, tensors) if extent[1]]
+        current = self._nodes.with_segment
         # A captured segment has not run yet: nobody may read or write its memory before it has.
-        if any(each.in_open_segment(*extent) for each in self._nodes.open for extent in extents if extent[1]):
-            self._nodes.close_segments(reason)
-        owner = self._nodes.owner_of(extents, f"{func} received traced tensors from different nodes.")
+        if current is not None and any(current.in_open_segment(*extent) for extent in extents):
+            self._nodes.close_segments(f"torch operation {func}")
+        owner = self._nodes.owner_of(extents, func, "tensors from different nodes")
         if owner is None:
             # A write to a constant that is in the graph already must be in the graph, too.
-            written = written_tensors(func, args, kwargs)
+            written = operation.written_tensors(args, kwargs)
             owner = next((n for n in self._nodes.open if any(n.recorder.owner_of(each) for each in written)), None)
         if owner is None:
-            return _defined(func, func(*args, **kwargs))
-        self._nodes.close_segments(reason)
+            return operation.run(args, kwargs)
+        if current is not None:
+            self._nodes.close_segments(f"torch operation {func}")
         for extent in extents:
             owner.check_readable(*extent)
-        return owner.recorder.record(func, args, kwargs)
+        return owner.recorder.record(operation, args, kwargs)
 
     def on_tensor_read(self, name: str, tensor: Tensor, run: Callable[[], Any]) -> Any:
         """Refuse to turn a traced tensor into Python or NumPy data without an aten operation.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import warp as wp
 from torch import Tensor
@@ -43,12 +43,24 @@ _TORCH_DTYPE = {
 }
 
 
-@dataclass(frozen=True)
 class ArrayUse:
-    """An array that a Warp call touches."""
+    """An array that a Warp call touches.
 
-    array: Any
-    written: bool
+    Args:
+        array: A ``wp.array``, possibly a view.
+        written: Whether the call may write it.
+
+    Attributes:
+        ptr: First byte of the allocation behind it.
+        nbytes: Length of the allocation in bytes.
+    """
+
+    __slots__ = ("array", "nbytes", "ptr", "written")
+
+    def __init__(self, array: Any, written: bool) -> None:
+        self.array = array
+        self.written = written
+        self.ptr, self.nbytes = base_extent(array)
 
 
 @dataclass(frozen=True)
@@ -83,8 +95,9 @@ def base_extent(array: Any) -> tuple[int, int]:
         array: A ``wp.array``, possibly a view.
     """
     base = base_array(array)
-    if getattr(base, "_storage_base_ptr", None) is not None:
-        return int(base._storage_base_ptr), int(base._storage_nbytes)
+    start = getattr(base, "_storage_base_ptr", None)
+    if start is not None:
+        return int(start), int(base._storage_nbytes)
     return int(base.ptr or 0), int(base.capacity if base.ptr else 0)
 
 
@@ -124,8 +137,8 @@ def tensor_over(array: Any) -> Tensor:
     layout = layout_of(base)
     ptr, nbytes = base_extent(array)
     count = nbytes // layout.dtype.itemsize
-    whole = ptr == base.ptr and int(np.prod(layout.shape, dtype=np.int64)) == count and base.is_contiguous
-    flat = _bytes_of(base, ptr, nbytes).view(layout.dtype)[:count]
+    whole = ptr == base.ptr and math.prod(layout.shape) == count and base.is_contiguous
+    flat = _bytes_of(base, ptr, count * layout.dtype.itemsize).view(layout.dtype)
     return flat.view(layout.shape) if whole else flat
 
 
@@ -183,27 +196,34 @@ def carry_no_contents(graph: Any, arrays: Sequence[Any]) -> None:
         transient.update(capture.get_region_id(array) for array in arrays if base_extent(array)[1])
 
 
-def arrays_in(value: Any) -> Iterator[Any]:
-    """Yield every Warp array inside of a call argument: lists, indexed arrays and structs included.
+def arrays_in(value: Any) -> list[Any]:
+    """Return every Warp array inside of a call argument: lists, indexed arrays and structs included.
 
     Args:
-        value: An argument of a Warp call.
+        value: An argument of a Warp call, or a sequence of arguments.
     """
+    found: list[Any] = []
+    _collect_arrays(value, found)
+    return found
+
+
+def _collect_arrays(value: Any, found: list[Any]) -> None:
     if isinstance(value, WarpArray):
-        yield value
-    elif isinstance(value, wp.indexedarray):
-        yield value.data
-        yield from (index for index in value.indices if index is not None)
-    elif isinstance(value, wp.Mesh):
-        yield from (each for each in (value.points, value.indices, value.velocities) if each is not None)
+        found.append(value)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from arrays_in(item)
+            _collect_arrays(item, found)
+    elif value is None or isinstance(value, (int, float, str)):
+        return
+    elif isinstance(value, wp.indexedarray):
+        found += [value.data, *(index for index in value.indices if index is not None)]
+    elif isinstance(value, wp.Mesh):
+        found += [each for each in (value.points, value.indices, value.velocities) if each is not None]
     elif isinstance(value, dict):
-        yield from arrays_in(list(value.values()))
+        _collect_arrays(list(value.values()), found)
     elif (struct := struct_type(value)) is not None:
         for field in struct.vars:
-            yield from arrays_in(getattr(value, field))
+            _collect_arrays(getattr(value, field), found)
 
 
 def struct_type(value: Any) -> Any:

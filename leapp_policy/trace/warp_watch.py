@@ -21,7 +21,7 @@ from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.overwrite import Overwrites, try_launch
-from leapp_policy.trace.segment import Segment, WarpCall, describe_argument
+from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, describe_argument
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.warp_arrays import (
     ArrayUse,
@@ -35,7 +35,6 @@ from leapp_policy.trace.warp_arrays import (
 )
 
 _LOG = logging.getLogger(__name__)
-_CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 _ALLOCATIONS = tuple(f"wp.{name}" for name in ("zeros", "ones", "full", "empty", "clone")) + tuple(
     f"wp.{name}_like" for name in ("zeros", "ones", "full", "empty")
 )
@@ -141,8 +140,8 @@ class WarpWatch:
     def _owner(self, call: HookedCall) -> NodePass | None:
         """Return the node that a call belongs to; while a segment is open, every call joins it."""
         extents = [base_extent(array) for array in arrays_in([*call.arguments, *call.written])]
-        conflict = f"{call.name} received traced Warp arrays from different LEAPP trace contexts."
-        owner = self._nodes.owner_of(extents, conflict)
+        touched = [extent for extent in extents if extent[1]]
+        owner = self._nodes.owner_of(touched, call.name, "Warp arrays from different LEAPP trace contexts")
         current = self._nodes.with_segment
         if owner is None or current is None or owner is current:
             return owner or current
@@ -159,7 +158,7 @@ class WarpWatch:
         current = self._nodes.with_segment
         if current is None or current.segment is None or self._is_constructing:
             return run()
-        if self._outer in _CONDITIONALS and call.name in _ALLOCATIONS:
+        if self._outer in CONDITIONALS and call.name in _ALLOCATIONS:
             # On CUDA, discovery fetches the condition into host memory of Warp's own.
             result = run() if self._device.is_cuda else None
             if result is not None and result.device != self._device:
@@ -191,7 +190,8 @@ class WarpWatch:
     def _run_and_note(self, owner: NodePass, segment: Segment, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a call of a segment and note the memory that it touches."""
         self._build_portably(call)
-        meshes = self._meshes(owner, segment, call)
+        uses = [*self._uses(call), *self._meshes(owner, segment, call)]
+        owner.keep_found(uses)
         with owner.capture_current():
             result = run()
         result = self._defined(call, result)
@@ -202,7 +202,7 @@ class WarpWatch:
         made = result_uses(result)
         if call.name in _UNDEFINED:
             made = [ArrayUse(use.array, False) for use in made]
-        segment.add_uses([*self._uses(call), *meshes, *made], born=_born(call, result))
+        segment.add_uses([*uses, *made], born=_born(call, made))
         return result
 
     def _refuse_other_devices(self, segment: Segment | None, call: HookedCall) -> None:
@@ -251,7 +251,7 @@ class WarpWatch:
         if call.kernel is None:
             return []
         readable = not (owner.is_capturing and self._device.is_cuda)
-        found = self._objects.check_launch(call.kernel, call.kernel_arguments, str(user_location()), readable)
+        found = self._objects.check_launch(call.kernel, call.kernel_arguments, readable)
         for mesh in found:
             if owner.owns(*base_extent(mesh.points)) and int(mesh.id) not in segment.refitted:
                 raise TraceError(
@@ -343,10 +343,12 @@ def _refuse_second_overload(segment: Segment, call: HookedCall) -> None:
         )
 
 
-def _born(call: HookedCall, result: Any) -> list[Any]:
-    """Arrays that a call allocated: returned, and not one of its arguments or a view of one."""
+def _born(call: HookedCall, made: list[ArrayUse]) -> set[int]:
+    """First bytes of what a call allocated: returned, and not one of its arguments or a view of one."""
+    if not made:
+        return set()
     known = {base_extent(array)[0] for array in arrays_in(list(call.arguments))}
-    return [use.array for use in result_uses(result) if base_extent(use.array)[0] not in known]
+    return {use.ptr for use in made if use.ptr not in known}
 
 
 def _comparable(call: HookedCall) -> WarpCall:
