@@ -14,7 +14,7 @@ FUZZ_RUNS ?= 10000000
 FUZZ_SECONDS ?= 3600
 FUZZERS ?= bundle_fuzz elf_object_fuzz metadata_fuzz segment_open_fuzz wrp_header_fuzz
 
-.PHONY: demo test check format native-test fuzz clean
+.PHONY: demo test check format native-test native-test-aarch64 fuzz clean
 
 demo: $(STAMP)
 	$(BIN)/python scripts/export_policy.py out_dir=$(ARTIFACT)
@@ -44,6 +44,22 @@ native-test: $(STAMP)
 	    -DLEAPP_POLICY_BUILD_EXAMPLES=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# The same tests for 64-bit Arm, cross-compiled and run by qemu (apt install g++-aarch64-linux-gnu qemu-user-static).
+native-test-aarch64: $(STAMP)
+	@if ! command -v aarch64-linux-gnu-g++ >/dev/null; then \
+	    echo "native-test-aarch64 is skipped: there is no aarch64-linux-gnu-g++; install g++-aarch64-linux-gnu."; \
+	elif ! command -v qemu-aarch64-static >/dev/null && ! command -v qemu-aarch64 >/dev/null; then \
+	    echo "native-test-aarch64 is skipped: there is no qemu-aarch64; install qemu-user-static."; \
+	else set -ex; \
+	    $(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	        -DPython_EXECUTABLE=$(abspath $(BIN))/python \
+	        -DCMAKE_TOOLCHAIN_FILE=$(abspath runtime/cmake/aarch64-linux-gnu.cmake) \
+	        -DLEAPP_POLICY_BUILD_TESTS=ON -DLEAPP_POLICY_BUILD_FUZZERS=ON \
+	        -DLEAPP_POLICY_BUILD_EXAMPLES=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo; \
+	    $(BIN)/cmake --build build/aarch64; \
+	    $(BIN)/ctest --test-dir build/aarch64 --output-on-failure; \
+	fi
 
 # The long run of the fuzz targets: each takes FUZZ_RUNS inputs, or FUZZ_SECONDS where that is less.
 # With clang's libFuzzer they follow coverage (apt install clang libfuzzer-14-dev); g++ works too.

@@ -15,7 +15,9 @@ from leapp_policy.errors import ConfigError
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3}
+# Warp's compiler adds F16C to every level of x86-64, after all flags, and F16C brings AVX.
+_WARP_ADDS = ("avx", "f16c")
+_LEVELS = {"x86-64-v2": (*_V2, *_WARP_ADDS), "x86-64-v3": _V3}
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
 
@@ -26,7 +28,7 @@ class CpuTarget:
     Attributes:
         march: Name of the level, e.g. ``x86-64-v3``.
         triple: Target triple.
-        features: Features that the level needs, by their common names.
+        features: Features that code of the level needs, by their common names.
     """
 
     march: str

@@ -2,6 +2,10 @@
 // Without these code for another instruction set could start and die of an illegal instruction.
 #include "core/cpu_features.h"
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include "test/check.h"
 
 int main() {
@@ -21,7 +25,27 @@ int main() {
   CHECK(MissingCpuFeatures({"sse4a"}).empty() == !!__builtin_cpu_supports("sse4a"));
   CHECK(leapp_policy::HostElfMachine() == 62);
 #else
-  CHECK(MissingCpuFeatures({"neon"}).empty());
+  CHECK(MissingCpuFeatures({"fp-armv8", "neon"}).empty());  // part of every 64-bit Arm with Linux
+  // The system header's names are an independent witness of the bits.
+  const auto agrees = [](const char* name, unsigned long vector, unsigned long bit) {
+    return MissingCpuFeatures({name}).empty() == ((getauxval(vector) & bit) != 0);
+  };
+  CHECK(agrees("aes", AT_HWCAP, HWCAP_AES));
+  CHECK(agrees("sha2", AT_HWCAP, HWCAP_SHA2));
+  CHECK(agrees("crc", AT_HWCAP, HWCAP_CRC32));
+  CHECK(agrees("lse", AT_HWCAP, HWCAP_ATOMICS));
+  CHECK(agrees("fullfp16", AT_HWCAP, HWCAP_ASIMDHP));
+  CHECK(agrees("rdm", AT_HWCAP, HWCAP_ASIMDRDM));
+  CHECK(agrees("jsconv", AT_HWCAP, HWCAP_JSCVT));
+  CHECK(agrees("complxnum", AT_HWCAP, HWCAP_FCMA));
+  CHECK(agrees("rcpc", AT_HWCAP, HWCAP_LRCPC));
+  CHECK(agrees("sha3", AT_HWCAP, HWCAP_SHA3));
+  CHECK(agrees("dotprod", AT_HWCAP, HWCAP_ASIMDDP));
+  CHECK(agrees("sve", AT_HWCAP, HWCAP_SVE));
+  CHECK(agrees("fp16fml", AT_HWCAP, HWCAP_ASIMDFHM));
+  CHECK(agrees("sve2", AT_HWCAP2, HWCAP2_SVE2));
+  CHECK(agrees("i8mm", AT_HWCAP2, HWCAP2_I8MM));
+  CHECK(agrees("bf16", AT_HWCAP2, HWCAP2_BF16));
   CHECK(leapp_policy::HostElfMachine() == 183);
 #endif
   const auto missing = MissingCpuFeatures({"quantum", "", "warp-drive"});

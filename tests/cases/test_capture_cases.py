@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import platform
 import re
 import shutil
 import subprocess
@@ -165,9 +166,19 @@ def disassemble(folder: Path, into: Path) -> str:
     return text
 
 
+# What objdump shows of AVX-512, and of AVX2, FMA, BMI and the like: what x86-64-v3 has and -v2 with F16C has not.
+BEYOND_V3 = r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[1-7]"
+BEYOND_V2 = BEYOND_V3 + (
+    r"|\t(vfn?m(add|sub)\w+|vp(broadcast|gather|s[lr][la]v)\w+|vgather\w+|vperm(d|q|ps|pd)|v(insert|extract)i128) "
+    r"|\tvp\w+ .*%ymm|\t(andn|bextr|bls\w+|bzhi|lzcnt|movbe|mulx|pdep|pext|rorx|sarx|shlx|shrx) "
+)
+needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="is about levels of x86-64")
+
+
+@needs_x86
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump (binutils)")
 @pytest.mark.parametrize(
-    ("march", "forbidden"), [(None, r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[1-7]"), ("x86-64-v2", "%[yz]mm")]
+    ("march", "forbidden"), [(None, BEYOND_V3), ("x86-64-v3", BEYOND_V3), ("x86-64-v2", BEYOND_V2)]
 )
 def test_objects_are_for_the_stated_instruction_set(march: str | None, forbidden: str, tmp_path: Path) -> None:
     """J16: kernels for the machine that exports would crash the robot with an illegal instruction."""
@@ -175,12 +186,26 @@ def test_objects_are_for_the_stated_instruction_set(march: str | None, forbidden
     target = builders.segment_metadata(tmp_path / "p")["leapp_policy"]["cpu"]
     assert target["march"] == (march or "x86-64-v3")
     assert target["triple"].startswith("x86_64")
-    assert ("avx2" in target["features"]) == (march is None)
+    assert ("avx2" in target["features"]) == (march != "x86-64-v2")
+    assert {"avx", "f16c"} <= set(target["features"])  # Warp's compiler uses both at any level
     code = disassemble(tmp_path / "p", tmp_path)
     assert "%xmm" in code
     assert re.search(forbidden, code) is None
 
 
+def test_pattern_of_instructions_beyond_v2() -> None:
+    """J16: a pattern that sees nothing would pass any object."""
+    beyond = [
+        "\tvfmadd231ss %xmm0,%xmm1,%xmm2",
+        "\tshlx   %eax,%ecx,%edx",
+        "\tvpaddd %ymm0,%ymm1,%ymm2",
+        "\tlzcnt  %eax,%eax",
+    ]
+    assert all(re.search(BEYOND_V2, line) for line in beyond)
+    assert not any(re.search(BEYOND_V2, line) for line in ["\tvmovups %ymm0,(%rdi)", "\tvcvtps2ph $0x4,%xmm0,%xmm0"])
+
+
+@needs_x86
 def test_unknown_instruction_set_is_refused(tmp_path: Path) -> None:
     """J16: a mistyped level would fall back to some other one."""
     with pytest.raises(

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import warp as wp
-from captured_segments import CapturedSegment, capture_segment
+from captured_segments import TARGET, CapturedSegment, capture_segment
 
 wp.config.quiet = True
 wp.init()
-PORTABLE = {"cpu_compiler_flags": "-target-cpu x86-64-v3", "enable_backward": False}
+PORTABLE = {**TARGET.module_options, "enable_backward": False}
 FIRST = wp.get_module("captured_first")
 SECOND = wp.get_module("captured_second")
 TILES = wp.get_module("captured_tiles")

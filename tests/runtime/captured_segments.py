@@ -16,11 +16,10 @@ import numpy as np
 import warp as wp
 from onnx import TensorProto, helper, numpy_helper
 
-# What x86-64-v3 adds to the base architecture, in LLVM's names.
-X86_64_V3 = [
-    *("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt"),
-    *("sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
-]
+from leapp_policy.trace.cpu_target import cpu_target
+
+# The default level of this architecture.
+TARGET = cpu_target()
 
 ONNX_TYPES = {
     "float16": TensorProto.FLOAT16,
@@ -141,7 +140,7 @@ def capture_segment(
             "device": "cpu",
             "warp_version": wp.config.version,
             "wrp_format": struct.unpack_from("<I", files[0][1], 4)[0],
-            "cpu": {"triple": "x86_64-unknown-linux-gnu", "march": "x86-64-v3", "features": X86_64_V3},
+            "cpu": {"triple": TARGET.triple, "march": TARGET.march, "features": list(TARGET.features)},
             "bundle": digest_of(bundle),
         },
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import warp as wp
-from captured_segments import CapturedSegment
+from captured_segments import TARGET, CapturedSegment
 
 from leapp_policy.deploy.native_segment import NativeSegment, SegmentRunError
 from leapp_policy.errors import ContractError
@@ -29,7 +29,7 @@ def test_runs_and_describes(two_modules: CapturedSegment) -> None:
     assert [spec["name"] for spec in description["outputs"]] == ["out_0", "out_1"]
     assert (description["kernels"], description["modules"]) == (2, 2)
     assert description["warp"]["version"] == wp.config.version
-    assert description["recorded"]["cpu"]["march"] == "x86-64-v3"
+    assert description["recorded"]["cpu"]["march"] == TARGET.march
 
 
 def test_strided_inputs_are_made_dense(two_modules: CapturedSegment) -> None:
