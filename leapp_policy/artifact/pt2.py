@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from leapp_policy.artifact.aoti import compile_for_cpu, compile_for_cuda
+from leapp_policy.artifact.aoti import compile_for_cpu
 from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.artifact.link_programs import link_programs
 from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME
@@ -76,8 +76,12 @@ class BackendPt2:
                 description = _description(spec, linked.inputs)
                 about = {DESCRIPTION_NAME: description}
                 if self.compile and spec.device == "cuda":
-                    compile_for_cuda(linked.program, linked.examples, path, metadata=about)
-                elif self.compile:
+                    # Tried with torch 2.11: opening such a package ended the process.
+                    raise ExportError(
+                        f"compile=true builds for a CPU, and node '{spec.name}' was traced on CUDA; export with "
+                        "compile=false, and capture its steps with torch.cuda.graph"
+                    )
+                if self.compile:
                     compile_for_cpu(linked.program, linked.examples, path, march=self._level(spec), metadata=about)
                 else:
                     torch.export.save(linked.program, path, extra_files=about)
