@@ -105,10 +105,12 @@ class _DeviceGraph:
 
 def _open_graph(model: Path, options: dict[str, Any]) -> tuple[_DeviceGraph | None, str]:
     """Open a model as one CUDA graph; where a part of it cannot be captured, return why."""
-    session = open_onnx_session(model, cuda_graph=True, **options)
+    _check_device(options["device"])
     try:
+        session = open_onnx_session(model, cuda_graph=True, **options)
         return _DeviceGraph(session, options["device"]), ", one CUDA graph"
     except Exception as error:
+        # Whatever is wrong with the model itself, the plain session that is opened next says.
         return None, f", without a CUDA graph ({' '.join(str(error).split())})"
 
 
