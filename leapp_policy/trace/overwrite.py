@@ -5,10 +5,10 @@ What such memory held before does not matter: it is not fed, nothing of it is in
 caller's buffer takes its place without a copy. Buffers that a policy allocates once and fills in every step are of
 this kind.
 
-For a kernel it takes two things. Its pattern of writes must not depend on data (``write_pattern``), and it must
-leave nothing of the array as it was: in discovery, where calls run for real, the launch is tried with the array
-filled with zeros and with ones, and both must end the same. What another launch would have to complete is fed as
-before.
+For a kernel it takes three things. It does not read the array; its pattern of writes does not depend on data (both
+decided from its source, ``write_pattern``); and it leaves nothing of the array as it was: in discovery, where calls run
+for real, the launch is tried with the array filled with zeros and with ones, and both must end the same. What another
+launch would have to complete is fed as before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leapp_policy.trace.warp_arrays import (
     bytes_of_allocation,
     overload_of,
 )
-from leapp_policy.trace.write_pattern import has_fixed_pattern
+from leapp_policy.trace.write_pattern import has_fixed_pattern, is_read
 
 _FILLS = ("wp.array.zero_", "wp.array.fill_", "wp.array.assign")
 _PATTERNS = (0x00, 0xFF)
@@ -64,12 +64,16 @@ class Overwrites:
         """
         if call.name != "wp.launch" or not self._has_fixed_pattern(call):
             return []
+        code = overload_of(call.kernel, call.kernel_arguments).adj
         written = {id(use.array) for use in uses if use.written}
         pointers = [base_extent(use.array)[0] for use in uses]
         return [
             position
             for position, value in enumerate(call.kernel_arguments)
-            if id(value) in written and _is_fresh(segment, value) and pointers.count(base_extent(value)[0]) == 1
+            if id(value) in written
+            and _is_fresh(segment, value)
+            and pointers.count(base_extent(value)[0]) == 1
+            and not is_read(code, code.args[position].label)
         ]
 
     def _has_fixed_pattern(self, call: HookedCall) -> bool:

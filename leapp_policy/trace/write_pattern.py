@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-_SCOPES = (ast.If, ast.While, ast.For)
+_SHAPE = ("shape", "ndim")
 _ENDS = (ast.Return, ast.Break, ast.Continue)
 
 
@@ -32,6 +32,25 @@ def has_fixed_pattern(code: Any, array_names: set[str]) -> bool:
     body = functions[0].body
     loaded = _loaded_names(body, set(array_names))
     return all(_is_fixed(statement, loaded, array_names, under_loaded=False) for statement in body)
+
+
+def is_read(code: Any, name: str) -> bool:
+    """Tell whether a kernel may read what an array holds: it does more with it than store into it or ask its shape.
+
+    Args:
+        code: Warp's ``Adjoint`` of the kernel.
+        name: A parameter that is an array.
+    """
+    tree = getattr(code, "tree", None)
+    if not isinstance(tree, ast.AST):
+        return True
+    harmless: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            harmless |= {id(_root_node(target)) for target in _stores(node)}
+        elif isinstance(node, ast.Attribute) and node.attr in _SHAPE:
+            harmless.add(id(node.value))
+    return any(isinstance(node, ast.Name) and node.id == name and id(node) not in harmless for node in ast.walk(tree))
 
 
 def _may_write(function: Any, seen: set[int]) -> bool:
@@ -100,7 +119,7 @@ def _names(target: ast.AST) -> Iterator[str]:
 
 def _is_loaded(expression: ast.AST, loaded: set[str]) -> bool:
     """Whether a value may come from an array; the shape of an array does not."""
-    if isinstance(expression, ast.Attribute) and expression.attr in ("shape", "ndim"):
+    if isinstance(expression, ast.Attribute) and expression.attr in _SHAPE:
         return False
     if isinstance(expression, ast.Name):
         return expression.id in loaded
@@ -158,9 +177,14 @@ def _stores(node: ast.AST) -> list[ast.Subscript]:
 
 def _root(target: ast.expr) -> str | None:
     """The name that a chain of subscripts begins with; None for anything else."""
+    node = _root_node(target)
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _root_node(target: ast.expr) -> ast.expr:
     while isinstance(target, ast.Subscript):
         target = target.value
-    return target.id if isinstance(target, ast.Name) else None
+    return target
 
 
 def _indices(target: ast.expr) -> Iterator[ast.expr]:

@@ -12,7 +12,7 @@ import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import HiddenStateError
-from leapp_policy.trace.write_pattern import has_fixed_pattern
+from leapp_policy.trace.write_pattern import has_fixed_pattern, is_read
 
 wp.set_module_options({"enable_backward": False})
 N = 6
@@ -103,6 +103,12 @@ def reads_it(x: wp.array(dtype=float), y: wp.array(dtype=float)):
 
 
 @wp.kernel
+def keeps_some(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+    i = wp.tid()
+    y[i] = wp.where(x[i] > -100.0, 2.0 * x[i], y[i])
+
+
+@wp.kernel
 def all_but_the_last(x: wp.array(dtype=float), y: wp.array(dtype=float)):
     i = wp.tid()
     if i < y.shape[0] - 1:
@@ -110,7 +116,7 @@ def all_but_the_last(x: wp.array(dtype=float), y: wp.array(dtype=float)):
 
 
 KERNELS = (plain, in_a_loop, only_positive, by_a_flag, early_end, at_an_index, add_into, atomic, through_a_function,
-           reads_it, all_but_the_last)  # fmt: skip
+           reads_it, keeps_some, all_but_the_last)  # fmt: skip
 
 
 def step_into(buffer: wp.array, fill: Callable[[wp.array, wp.array], None]) -> Callable[[dict[str, Tensor]], dict]:
@@ -139,7 +145,9 @@ def test_overwritten_buffer(kernel: wp.Kernel) -> None:
     assert fed(launched(kernel, 1 if kernel is in_a_loop else N)) == 1
 
 
-@pytest.mark.parametrize("kernel", [only_positive, by_a_flag, early_end, through_a_function], ids=lambda k: k.key)
+@pytest.mark.parametrize(
+    "kernel", [only_positive, by_a_flag, early_end, through_a_function, keeps_some], ids=lambda k: k.key
+)
 def test_writes_that_depend_on_data(kernel: wp.Kernel) -> None:
     """The example writes every element; another input may not, and the old value must show then."""
     assert fed(launched(kernel)) == 2
@@ -220,7 +228,9 @@ def test_trial_leaves_memory_as_it_was() -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.key)
 def test_pattern(kernel: wp.Kernel) -> None:
-    fixed = {"plain", "in_a_loop", "reads_it", "all_but_the_last"}
+    fixed = {"plain", "in_a_loop", "reads_it", "keeps_some", "all_but_the_last"}
     arrays = {each.label for each in kernel.adj.args if hasattr(each.type, "ndim")}
     graph_runs.build(step_into(wp.zeros(N, dtype=float), launched(plain)), {"x": X})  # generates the module's code
     assert has_fixed_pattern(kernel.adj, arrays) is (kernel.key in fixed)
+    only_written = {"plain", "in_a_loop", "only_positive", "by_a_flag", "early_end", "at_an_index", "all_but_the_last"}
+    assert is_read(kernel.adj, "y") is (kernel.key not in only_written)
