@@ -79,8 +79,7 @@ class Overwrites:
     def _has_fixed_pattern(self, call: HookedCall) -> bool:
         code = overload_of(call.kernel, call.kernel_arguments).adj
         if id(code) not in self._fixed:
-            arrays = {each.label for each in code.args if hasattr(each.type, "ndim") and hasattr(each.type, "dtype")}
-            self._fixed[id(code)] = (code, has_fixed_pattern(code, arrays))
+            self._fixed[id(code)] = (code, has_fixed_pattern(code))
         return self._fixed[id(code)][1]
 
 

@@ -16,12 +16,11 @@ _SHAPE = ("shape", "ndim")
 _ENDS = (ast.Return, ast.Break, ast.Continue)
 
 
-def has_fixed_pattern(code: Any, array_names: set[str]) -> bool:
+def has_fixed_pattern(code: Any) -> bool:
     """Decide for one kernel.
 
     Args:
-        code: Warp's ``Adjoint`` of the kernel.
-        array_names: Its parameters that are arrays.
+        code: Warp's ``Adjoint`` of the kernel, after Warp has generated its code once.
     """
     tree = getattr(code, "tree", None)
     if not isinstance(tree, ast.AST):
@@ -29,9 +28,9 @@ def has_fixed_pattern(code: Any, array_names: set[str]) -> bool:
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     if len(functions) != 1 or any(_may_write(each, set()) for each in code.called_user_functions):
         return False
-    body = functions[0].body
-    loaded = _loaded_names(body, set(array_names))
-    return all(_is_fixed(statement, loaded, array_names, under_loaded=False) for statement in body)
+    body, arrays = functions[0].body, _array_names(code)
+    loaded = _loaded_names(body, arrays)
+    return all(_is_fixed(statement, loaded, arrays, under_loaded=False) for statement in body)
 
 
 def is_read(code: Any, name: str) -> bool:
@@ -63,7 +62,7 @@ def _may_write(function: Any, seen: set[int]) -> bool:
     tree = getattr(function.adj, "tree", None)
     if not isinstance(tree, ast.AST):
         return True
-    arrays = {each.label for each in function.adj.args if _is_array(each.type)}
+    arrays = _array_names(function.adj)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node).startswith(("atomic_", "tile_")):
             return True
@@ -72,8 +71,8 @@ def _may_write(function: Any, seen: set[int]) -> bool:
     return any(_may_write(each, seen) for each in function.adj.called_user_functions)
 
 
-def _is_array(kind: Any) -> bool:
-    return hasattr(kind, "ndim") and hasattr(kind, "dtype")
+def _array_names(code: Any) -> set[str]:
+    return {each.label for each in code.args if hasattr(each.type, "ndim") and hasattr(each.type, "dtype")}
 
 
 def _loaded_names(body: list[ast.stmt], arrays: set[str]) -> set[str]:
@@ -86,16 +85,21 @@ def _loaded_names(body: list[ast.stmt], arrays: set[str]) -> set[str]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if _is_loaded(node.value, loaded):
                     loaded |= {name for target in targets for name in _names(target)}
-            elif isinstance(node, ast.For) and _is_loaded(node.iter, loaded):
-                loaded |= set(_names(node.target))
             elif isinstance(node, ast.NamedExpr) and _is_loaded(node.value, loaded):
                 loaded.add(node.target.id)
-        # A variable that is set under a loaded condition tells of it.
+        # A variable that is set under a loaded condition, or as often as a loaded number says, tells of it.
         for node in (each for statement in body for each in ast.walk(statement)):
-            if isinstance(node, (ast.If, ast.While)) and _is_loaded(node.test, loaded):
+            if _is_governed(node, loaded):
                 loaded |= {name for each in ast.walk(node) for name in _assigned(each)}
         if len(loaded) == before:
             return loaded
+
+
+def _is_governed(statement: ast.AST, loaded: set[str]) -> bool:
+    """Whether loaded values decide if, or how often, the statements inside of one run."""
+    if isinstance(statement, (ast.If, ast.While)):
+        return _is_loaded(statement.test, loaded)
+    return isinstance(statement, ast.For) and _is_loaded(statement.iter, loaded)
 
 
 def _assigned(node: ast.AST) -> Iterator[str]:
@@ -140,21 +144,16 @@ def _is_fixed(statement: ast.stmt, loaded: set[str], arrays: set[str], *, under_
     for call in (node for node in _own_nodes(statement) if isinstance(node, ast.Call)):
         if _called(call).startswith(("atomic_", "tile_")):
             return False
-    if isinstance(statement, (ast.If, ast.While)):
-        under_loaded = under_loaded or _is_loaded(statement.test, loaded)
-    elif isinstance(statement, ast.For):
-        under_loaded = under_loaded or _is_loaded(statement.iter, loaded)
-    elif isinstance(statement, (ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)):
+    if isinstance(statement, (ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.Match)):
         return False
+    under_loaded = under_loaded or _is_governed(statement, loaded)
     children = [*getattr(statement, "body", []), *getattr(statement, "orelse", [])]
     return all(_is_fixed(child, loaded, arrays, under_loaded=under_loaded) for child in children)
 
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     """The nodes of a statement without the statements inside of it."""
-    pending: list[ast.AST] = [
-        child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)
-    ]  # fmt: skip
+    pending = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     while pending:
         node = pending.pop()
         yield node
