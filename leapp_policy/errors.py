@@ -29,6 +29,18 @@ class HiddenStateError(TraceError):
     """The policy keeps a value from one step to the next that the graph does not carry."""
 
 
+class CaptureError(LeappPolicyError, RuntimeError):
+    """A Warp producer was asked for something that cannot be done while a graph is being captured."""
+
+
+class NotCapturableError(CaptureError):
+    """A Warp producer that works on the host was called where its work would be recorded."""
+
+
+class LegacyPluginStreamError(CaptureError):
+    """A Warp producer that launches on Warp's current stream was called for the capture of another one."""
+
+
 class ExportError(LeappPolicyError, RuntimeError):
     """The recorded graph could not be turned into an artifact."""
 

@@ -23,6 +23,16 @@ class Session(Protocol):
 
     name: str
 
+    @property
+    def is_node_open(self) -> bool:
+        """Whether a node is being traced."""
+        ...
+
+    @property
+    def is_capture_pass(self) -> bool:
+        """Whether the Warp calls of the open node are recorded; in other passes they run for real."""
+        ...
+
     def stop(self) -> None:
         """End the trace."""
         ...

@@ -20,7 +20,7 @@ from leapp_policy.trace.cpu_target import CpuTarget, cpu_target
 from leapp_policy.trace.cuda_target import CudaOptions
 from leapp_policy.trace.hooks import WarpHooks
 from leapp_policy.trace.location import user_location
-from leapp_policy.trace.node_pass import NodePass
+from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.warp_watch import WarpWatch
@@ -72,6 +72,16 @@ class TraceSession:
     def passes(self) -> dict[str, list[NodePass]]:
         """All passes by node, in the order in which the nodes were first opened."""
         return self._nodes.passes
+
+    @property
+    def is_node_open(self) -> bool:
+        """Whether a node is being traced."""
+        return bool(self._nodes.open)
+
+    @property
+    def is_capture_pass(self) -> bool:
+        """Whether the Warp calls of the open node are recorded; in other passes they run for real."""
+        return any(each.kind is PassKind.CAPTURE for each in self._nodes.open)
 
     # -- lifetime -----------------------------------------------------------------------------------
 

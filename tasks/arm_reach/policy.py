@@ -197,9 +197,10 @@ class ArmReachPolicy(nn.Module):
         Returns:
             Features, shape ``[num_envs, 20]``, float32.
         """
-        self._sensed.forward(wp.from_torch(joint_pos))
-        error = wp.to_torch(self._sensed.compute_error(wp.from_torch(target_pose, dtype=wp.transform)))
-        return torch.cat([error, joint_pos, joint_vel], dim=-1)
+        # On torch's stream, whichever that is: torch made the inputs there and reads the results there.
+        self._sensed.forward(wp.from_torch(joint_pos), stream="torch")
+        error = self._sensed.compute_error(wp.from_torch(target_pose, dtype=wp.transform), stream="torch")
+        return torch.cat([wp.to_torch(error), joint_pos, joint_vel], dim=-1)
 
     @torch.no_grad()
     def joint_targets(self, joint_pos: Tensor, twist: Tensor) -> Tensor:
@@ -212,7 +213,9 @@ class ArmReachPolicy(nn.Module):
         Returns:
             Joint position targets inside the limits [rad], shape ``[num_envs, 7]``; reused by the next call.
         """
-        target = self._commanded.step(wp.from_torch(joint_pos), wp.from_torch(twist, dtype=_TWIST), in_tool_axes=True)
+        target = self._commanded.step(
+            wp.from_torch(joint_pos), wp.from_torch(twist, dtype=_TWIST), in_tool_axes=True, stream="torch"
+        )
         return wp.to_torch(target)
 
     def scale_twist(self, output: Tensor) -> Tensor:
