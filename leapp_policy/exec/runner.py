@@ -59,6 +59,19 @@ class _Captured:
     is_segmented: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """What is going on around a call."""
+
+    is_recording: bool
+    is_traced: bool
+
+    @classmethod
+    def of(cls, context: LaunchContext) -> _Situation:
+        session = current_session()
+        return cls(context.capturing, session is not None and session.is_node_open)
+
+
 class GraphRunner:
     """Decides how the body of one producer runs in each call.
 
@@ -165,13 +178,16 @@ class GraphRunner:
             policy: As in :meth:`run`.
             key: As in :meth:`run`.
         """
-        if context.capturing:
+        return self._mode(_Situation.of(context), body, policy, key)
+
+    def _mode(self, now: _Situation, body: Enqueue, policy: str, key: Hashable) -> Mode:
+        if now.is_recording:
             return Mode.RECORD
         is_segmented = isinstance(body, SegmentedBody)
         if (
             not self._on.is_cuda
             or policy == "eager"
-            or _is_traced()
+            or now.is_traced
             # Warp refuses captures while it verifies each launch.
             or wp.config.verify_cuda
             or not (self.capturable or is_segmented)
@@ -193,17 +209,19 @@ class GraphRunner:
             NotCapturableError: It would be recorded, by a capture or a trace, and is not capturable.
             LegacyPluginStreamError: It launches on Warp's current stream, and another one is being captured.
         """
-        traced = _is_traced()
-        if not (context.capturing or traced):
+        self._refuse(context, _Situation.of(context))
+
+    def _refuse(self, context: LaunchContext, now: _Situation) -> None:
+        if not (now.is_recording or now.is_traced):
             return
         if not self.capturable:
             stages = f" (its host stages: {', '.join(self._host_stages)})" if self._host_stages else ""
-            where = "a traced node" if traced else f"a graph capture on '{self.alias}'"
+            where = "a traced node" if now.is_traced else f"a graph capture on '{self.alias}'"
             raise NotCapturableError(
                 f"Producer '{self.name}' cannot be recorded{stages} and was called inside of {where}; "
                 "call it before that and pass its result in"
             )
-        if self.legacy_stream and not traced and self._on.is_cuda and not self._on.is_current(context.stream):
+        if self.legacy_stream and not now.is_traced and self._on.is_cuda and not self._on.is_current(context.stream):
             raise LegacyPluginStreamError(
                 f"Producer '{self.name}' launches on Warp's current stream, and the stream that is being captured is "
                 "another one; capture inside of wp.ScopedStream(that stream), or let it launch through its context"
@@ -220,7 +238,8 @@ class GraphRunner:
         """
         context = self.context()
         on = self._on
-        capturing = context.capturing or _is_traced() or on.torch_capture_stream() is not None
+        now = _Situation.of(context)
+        capturing = now.is_recording or now.is_traced or on.torch_capture_stream() is not None
         if capturing or (on.is_cuda and on.is_capturing(on.current_stream)):
             raise CaptureError(
                 f"Producer '{self.name}' must be made and prepared outside of any graph capture or traced node on "
@@ -302,16 +321,19 @@ class GraphRunner:
         context = self.context(stream)
         with self.serial(context):
             # Under the lock: another producer's capture of Warp's current stream is not the caller's capture.
-            self.check_record(context)
-            mode = self.mode(context, body, policy=policy, key=key)
+            now = _Situation.of(context)
+            self._refuse(context, now)
+            mode = self._mode(now, body, policy, key)
             if mode is Mode.RECORD:
                 self._record(body, context)
                 return context
-            captured = self._captured_for(body, key) if mode in (Mode.SELF_GRAPH, Mode.SEGMENTED) else None
+            captured = None if mode is Mode.EAGER else self._captured_for(body, key)
             if captured is None:
                 self._run_eagerly(body, context, is_legacy=self.legacy_stream)
+            elif isinstance(body, SegmentedBody):
+                self._replay_parts(body, captured, context)
             else:
-                self._replay(body, captured, context)
+                self._on.launch(captured.graphs[0], context.stream)
             if sync and self._on.torch_capture_stream() is None:
                 self._on.synchronize(context.stream)
         return context
@@ -345,8 +367,8 @@ class GraphRunner:
                 body(there)
             self._on.wait(context.stream, current)
 
-    def _replay(self, body: Enqueue, captured: _Captured, context: LaunchContext) -> None:
-        for part, graph in zip(_parts(body, self._captures_legacy), captured.graphs, strict=True):
+    def _replay_parts(self, body: SegmentedBody, captured: _Captured, context: LaunchContext) -> None:
+        for part, graph in zip(body.parts, captured.graphs, strict=True):
             # Looked at anew for each: a producer of the old kind may have been made meanwhile.
             with self._beside_legacy(context, is_legacy=part.is_legacy):
                 if graph is None:
@@ -368,14 +390,16 @@ class GraphRunner:
                     "call prepare() with the default body first"
                 )
             self.prepare(body)
-        parts = _parts(body, self._captures_legacy)
+        is_segmented = isinstance(body, SegmentedBody)
+        parts = body.parts if is_segmented else (Part(body, is_legacy=self._captures_legacy),)
         touches_current = any(each.is_legacy and not each.is_host for each in parts)
         with self._around_legacy(touches_current), self._lock:
             found = self._captured.get(key)
             if found is None:
                 graphs = tuple(None if each.is_host else self._capture(each) for each in parts)
-                found = self._captured[key] = _Captured(graphs, isinstance(body, SegmentedBody))
-                set_pending(self, is_pending=False)
+                found = self._captured[key] = _Captured(graphs, is_segmented)
+                if self._captures_legacy:
+                    set_pending(self, is_pending=False)
         return found
 
     def _capture(self, part: Part) -> Any:
@@ -405,18 +429,9 @@ class GraphRunner:
                 f"Producer '{self.name}' keeps {MAX_KEYS} graphs for distinct keys; calls with a new key run eagerly "
                 "from now on. Pass arrays that stay, instead of a new one in each call",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         return True
-
-
-def _parts(body: Enqueue, captures_legacy: bool) -> tuple[Part, ...]:
-    return body.parts if isinstance(body, SegmentedBody) else (Part(body, is_legacy=captures_legacy),)
-
-
-def _is_traced() -> bool:
-    session = current_session()
-    return session is not None and session.is_node_open
 
 
 def _weakly(owner: object) -> Callable[[], object]:

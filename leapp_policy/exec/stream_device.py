@@ -114,12 +114,16 @@ class StreamDevice:
 
     def torch_capture_stream(self) -> Any:
         """Torch's current stream on this device, if the calling thread captures it; None otherwise."""
-        if not self.is_cuda or not torch.cuda.is_available():
+        # Torch without a context captures nothing; this is asked in every call and must not make one.
+        if not self.is_cuda or not torch.cuda.is_initialized():
             return None
-        with torch.cuda.device(self.device.ordinal):
-            if not torch.cuda.is_current_stream_capturing():
-                return None
-            return self._named_by_warp(torch.cuda.current_stream())
+        ordinal = self.device.ordinal
+        if torch.cuda.current_device() != ordinal:
+            with torch.cuda.device(ordinal):
+                return self.torch_capture_stream()
+        if not torch.cuda.is_current_stream_capturing():
+            return None
+        return self._named_by_warp(torch.cuda.current_stream(ordinal))
 
     def _named_by_warp(self, stream: torch.cuda.Stream) -> Any:
         """Return Warp's name for a stream of torch's; it is most often the same one as in the last call."""

@@ -3,5 +3,6 @@
 
 from .arm import ArmKinematics
 from .chain import KinematicChain, chain_from_mjcf
+from .inverse import InverseKinematics
 
-__all__ = ["ArmKinematics", "KinematicChain", "chain_from_mjcf"]
+__all__ = ["ArmKinematics", "InverseKinematics", "KinematicChain", "chain_from_mjcf"]

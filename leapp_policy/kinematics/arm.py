@@ -114,8 +114,8 @@ class ArmKinematics:
         Raises:
             ContractError: ``joint_pos`` has another shape, dtype or device.
         """
-        self._check("joint_pos", joint_pos, (self.num_envs, self.chain.num_joints), wp.float32)
-        self._run("forward", lambda on: self._enqueue_forward(on, joint_pos), [joint_pos], stream)
+        self.check("joint_pos", joint_pos, (self.num_envs, self.chain.num_joints), wp.float32)
+        self._run("forward", lambda on: self.enqueue_forward(on, joint_pos), [joint_pos], stream)
         return self.frames, self.tool_frame
 
     def compute_jacobian(self, *, stream: Any = None) -> wp.array:
@@ -127,7 +127,7 @@ class ArmKinematics:
         Returns:
             ``jacobian``.
         """
-        self._run("jacobian", self._enqueue_jacobian, [], stream)
+        self._run("jacobian", self.enqueue_jacobian, [], stream)
         return self.jacobian
 
     def compute_error(self, target: wp.array, *, stream: Any = None) -> wp.array:
@@ -143,8 +143,8 @@ class ArmKinematics:
         Raises:
             ContractError: ``target`` has another shape, dtype or device.
         """
-        self._check("target", target, (self.num_envs,), wp.transform)
-        self._run("error", lambda on: self._enqueue_error(on, target), [target], stream)
+        self.check("target", target, (self.num_envs,), wp.transform)
+        self._run("error", lambda on: self.enqueue_error(on, target), [target], stream)
         return self.error
 
     def step(self, joint_pos: wp.array, twist: wp.array, *, in_tool_axes: bool = False, stream: Any = None) -> wp.array:
@@ -162,17 +162,25 @@ class ArmKinematics:
         Raises:
             ContractError: An array has another shape, dtype or device.
         """
-        self._check("joint_pos", joint_pos, (self.num_envs, self.chain.num_joints), wp.float32)
-        self._check("twist", twist, (self.num_envs,), _TWIST)
+        self.check("joint_pos", joint_pos, (self.num_envs, self.chain.num_joints), wp.float32)
+        self.check("twist", twist, (self.num_envs,), _TWIST)
         name = "step in tool axes" if in_tool_axes else "step"
-        self._run(name, lambda on: self._enqueue_step(on, joint_pos, twist, in_tool_axes), [joint_pos, twist], stream)
+        self._run(name, lambda on: self.enqueue_step(on, joint_pos, twist, in_tool_axes), [joint_pos, twist], stream)
         return self.joint_pos_target
 
     def _run(self, name: str, body: Enqueue, inputs: Sequence[wp.array], stream: Any) -> None:
         key = (name, *((each.ptr, each.strides) for each in inputs))
         self._runner.run(body, stream=stream, policy=self._policy, key=key)
 
-    def _enqueue_forward(self, on: LaunchContext, joint_pos: wp.array) -> None:
+    # -- for producers that are made of this one ----------------------------------------------------
+
+    def enqueue_forward(self, on: LaunchContext, joint_pos: wp.array) -> None:
+        """Enqueue what :meth:`forward` does.
+
+        Args:
+            on: Where.
+            joint_pos: Joint positions [rad], float32, shape ``[num_envs, num_joints]``.
+        """
         on.launch(
             kernels.forward_kinematics_kernel,
             self.num_envs,
@@ -180,7 +188,12 @@ class ArmKinematics:
             [self.frames, self.tool_frame],
         )
 
-    def _enqueue_jacobian(self, on: LaunchContext) -> None:
+    def enqueue_jacobian(self, on: LaunchContext) -> None:
+        """Enqueue what :meth:`compute_jacobian` does.
+
+        Args:
+            on: Where.
+        """
         on.launch(
             kernels.geometric_jacobian_kernel,
             (self.num_envs, self.chain.num_joints),
@@ -188,12 +201,26 @@ class ArmKinematics:
             [self.jacobian],
         )
 
-    def _enqueue_error(self, on: LaunchContext, target: wp.array) -> None:
+    def enqueue_error(self, on: LaunchContext, target: wp.array) -> None:
+        """Enqueue what :meth:`compute_error` does.
+
+        Args:
+            on: Where.
+            target: Wanted tool frames, ``wp.transform``, shape ``[num_envs]``.
+        """
         on.launch(kernels.pose_error_kernel, self.num_envs, [self.tool_frame, target], [self.error])
 
-    def _enqueue_step(self, on: LaunchContext, joint_pos: wp.array, twist: wp.array, in_tool_axes: bool) -> None:
-        self._enqueue_forward(on, joint_pos)
-        self._enqueue_jacobian(on)
+    def enqueue_step(self, on: LaunchContext, joint_pos: wp.array, twist: wp.array, in_tool_axes: bool) -> None:
+        """Enqueue what :meth:`step` does.
+
+        Args:
+            on: Where.
+            joint_pos: Joint positions [rad], float32, shape ``[num_envs, num_joints]``.
+            twist: Wanted velocity of the tool [m/s, rad/s], ``wp.spatial_vector``, shape ``[num_envs]``.
+            in_tool_axes: Whether ``twist`` is given in the tool's axes; in the world's otherwise.
+        """
+        self.enqueue_forward(on, joint_pos)
+        self.enqueue_jacobian(on)
         if in_tool_axes:
             on.launch(kernels.rotate_twist_kernel, self.num_envs, [self.tool_frame, twist], [self._twist_world])
             twist = self._twist_world
@@ -219,15 +246,26 @@ class ArmKinematics:
         twist = wp.zeros(self.num_envs, dtype=_TWIST, device=self.device)
 
         def body(on: LaunchContext) -> None:
-            self._enqueue_step(on, joint_pos, twist, in_tool_axes=True)
-            self._enqueue_error(on, self.tool_frame)
+            self.enqueue_step(on, joint_pos, twist, in_tool_axes=True)
+            self.enqueue_error(on, self.tool_frame)
 
         self._runner.prepare(body)
 
     def _constant(self, values: np.ndarray, dtype: Any) -> wp.array:
         return wp.array(np.ascontiguousarray(values, dtype=np.float32), dtype=dtype, device=self.device)
 
-    def _check(self, name: str, array: wp.array, shape: tuple[int, ...], dtype: Any) -> None:
+    def check(self, name: str, array: wp.array, shape: tuple[int, ...], dtype: Any) -> None:
+        """Refuse an array that does not fit.
+
+        Args:
+            name: Its name, for the message.
+            array: The array.
+            shape: Shape that it must have.
+            dtype: Warp dtype that it must have.
+
+        Raises:
+            ContractError: It has another shape, dtype or device.
+        """
         if array.shape != shape or array.dtype != dtype or array.device != self.device:
             raise ContractError(
                 f"Kinematics input '{name}' must be {dtype.__name__} {list(shape)} on {self.device}, got "
