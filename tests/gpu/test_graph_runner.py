@@ -190,10 +190,14 @@ def test_keys(runner: GraphRunner) -> None:
     """Each key replays its own memory; past 16 keys calls run eagerly, with one warning."""
     bodies = [Counter() for _ in range(18)]
     runner.prepare(bodies[0])
-    with pytest.warns(RuntimeWarning, match="keeps 16 graphs"):
+
+    def call_each_twice() -> None:
         for _ in range(2):
             for index, each in enumerate(bodies):
                 runner.run(each, key=index)
+
+    with pytest.warns(RuntimeWarning, match="keeps 16 graphs"):
+        call_each_twice()
     assert [each.kernels for each in bodies] == [3] + [2] * 17
     assert [each.bodies for each in bodies] == [2] + [1] * 15 + [2] * 2
 
