@@ -6,11 +6,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnxruntime as ort
 import torch
 import warp as wp
 
@@ -277,7 +277,7 @@ def _backend(runner: PolicyRunner) -> str:
 
 def _runtime_version(runner: PolicyRunner) -> dict[str, str]:
     """The version of ONNX Runtime where it runs something; that of torch is always told."""
-    return {"onnxruntime": metadata.version("onnxruntime")} if _backend(runner) == "onnx" else {}
+    return {"onnxruntime": str(ort.__version__)} if _backend(runner) == "onnx" else {}
 
 
 def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
@@ -304,12 +304,14 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
     rate = cfg.rate_hz or cfg.task.rate_hz
     paced = measure(lambda: runner.step(obs), seconds=max(1.0, cfg.seconds / 4.0), rate_hz=rate)
     backend = _backend(runner)
-    overhead = operator_overhead(backend)
+    device = str(wp.get_device(runner.manifest.device))
+    overhead = operator_overhead(backend, device=device)
     report = {
         "schema": 1,
         "artifact": runner.manifest.name,
         "num_envs": num_envs,
         "threads": 1,
+        "device": device,
         "backend": backend,
         "runtime": runner.runtime,
         "system": system_information() | {f"{name} version": each for name, each in _runtime_version(runner).items()},
@@ -328,13 +330,15 @@ def _measure_variants(
 ) -> dict[str, LatencyStats]:
     device = runner.manifest.device
     policy = make_policy(cfg.policy, batch_size(runner), device)
-    tensors = {name: torch.from_numpy(value).to(device) for name, value in obs.items()}
+    tensors = {name: torch.from_numpy(value) for name, value in obs.items()}
+    copied = EagerPolicy(policy, device)
 
     def eager() -> None:
+        if device != "cpu":
+            copied.step(obs)  # the signals of a robot come from the host, and the action goes there
+            return
         with torch.no_grad():
             policy.step(tensors)
-        if device != "cpu":
-            torch.cuda.synchronize(device)
 
     variants: dict[str, Callable[[], object]] = {"eager": eager}
     backend = _backend(runner)
@@ -358,23 +362,22 @@ def _unchecked(folder: Path, entry: ModelEntry, obs: dict[str, np.ndarray], devi
     from leapp_policy.deploy.pt2_session import Pt2Session
 
     model = Pt2Session(folder / entry.path, device=device)
-    tensors = [torch.from_numpy(obs[port.name]).to(device) for port in model.inputs]
-
-    def run() -> None:
-        model.run_tensors(tensors)
-        if device != "cpu":
-            torch.cuda.synchronize(device)
-
-    return run
+    if device != "cpu":
+        return lambda: model.run(obs)
+    tensors = [torch.from_numpy(obs[port.name]) for port in model.inputs]
+    return lambda: model.run_tensors(tensors)
 
 
 def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced: LatencyStats, rate: float) -> str:
+    device = report["device"]
+    where = "one thread" if device == "cpu" else f"on {device}, from and to host memory"
     lines = [
-        f"# Latency of {report['artifact']}, batch {report['num_envs']}, one thread",
+        f"# Latency of {report['artifact']}, batch {report['num_envs']}, {where}",
         "",
         latency_table(stats, baseline="eager"),
         f"One segment costs {report['operator_overhead_us']:.1f} us of the operator's own (an empty segment in "
-        f"{_OVERHEAD_RUNTIMES[report['backend']]}, less a copy of the same tensor).",
+        f"{_OVERHEAD_RUNTIMES[report['backend']]}{'' if device == 'cpu' else f' on {device}'}, less a copy of the same "
+        "tensor).",
         "",
         f"Paced at {rate:g} Hz:",
         "",

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Build, test and benchmark on a CUDA machine in one go: scripts/gpu_check.sh OUT_FOLDER [build] [test] [bench]
+# Build, test, run the scripts and benchmark on a CUDA machine in one go:
+# scripts/gpu_check.sh OUT_FOLDER [build] [test] [scripts] [bench]
 # Needs python3 with torch (CUDA), warp-lang, onnxruntime-gpu, a C++17 compiler, cmake and ninja; installs nothing.
 set -uo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 shift
-steps=${*:-build test bench}
+steps=${*:-build test scripts bench}
 cd "$(dirname "$0")/.."
 python=$(command -v "${PYTHON:-python3}")
 failed=0
@@ -55,6 +56,17 @@ if [[ $steps == *test* ]]; then
         --deselect tests/trace/test_rows.py::test_fresh_process_needs_neither_torch_nor_warp \
         --deselect tests/trace/test_rows.py::test_folder_is_used_by_nobody_else \
         --deselect tests/trace/test_rows.py::test_module_that_was_loaded_before -p no:cacheprovider --tb=short -rfE
+fi
+if [[ $steps == *scripts* ]]; then
+    # The commands of the README; PARITY_ARGS='parity.episodes=10' makes the rollouts short.
+    for backend in onnx pt2; do
+        arm=arm_cuda
+        [[ $backend == onnx ]] || arm+=_$backend
+        run "${arm}_export" "$python" scripts/export_policy.py device=cuda backend=$backend "out_dir=$out/$arm"
+        # shellcheck disable=SC2086
+        run "${arm}_parity" "$python" scripts/rollout_parity.py "artifact=$out/$arm" ${PARITY_ARGS:-}
+        run "${arm}_bench" "$python" scripts/bench_policy.py "artifact=$out/$arm"
+    done
 fi
 if [[ $steps == *bench* ]]; then
     # shellcheck disable=SC2086

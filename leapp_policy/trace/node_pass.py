@@ -53,6 +53,7 @@ class SegmentTrace:
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether it can run on the caller's buffers.
         overwrites: Call and argument of each launch that overwrites an array before it is read.
+        ends_with_call: Whether it ends with its last call, before anything else happens.
     """
 
     label: str
@@ -70,6 +71,7 @@ class SegmentTrace:
     written_inputs: tuple[int, ...]
     is_direct: bool
     overwrites: frozenset[tuple[int, int]]
+    ends_with_call: bool
 
 
 class PassKind(Enum):
@@ -120,7 +122,10 @@ class NodePass:
     @property
     def plans(self) -> list[SegmentPlan]:
         """What this pass found, for the next one to follow."""
-        return [SegmentPlan(each.label, each.calls, each.closed_by, each.overwrites) for each in self.segments]
+        return [
+            SegmentPlan(each.label, each.calls, each.closed_by, each.overwrites, each.ends_with_call)
+            for each in self.segments
+        ]
 
     # -- borders ------------------------------------------------------------------------------------
 
@@ -332,11 +337,21 @@ class NodePass:
         if capture is not None:
             capture.abort()
 
-    def close_segment(self, closed_by: str) -> None:
+    def close_as_planned(self) -> None:
+        """Close the open segment after its last call, where discovery found that it must not be open any longer."""
+        segment = self._segment
+        if segment is None or segment.is_explicit or self.kind is PassKind.DISCOVERY:
+            return
+        plan = self._plans[segment.index]
+        if plan.ends_with_call and len(segment.calls) == len(plan.calls):
+            self.close_segment(plan.closed_by, ends_with_call=True)
+
+    def close_segment(self, closed_by: str, *, ends_with_call: bool = False) -> None:
         """End the open segment: save, run, and put it into the graph.
 
         Args:
             closed_by: What ends it.
+            ends_with_call: Whether other passes must end it right after its last call.
         """
         if self._segment is None:
             return
@@ -386,6 +401,7 @@ class NodePass:
                 tuple(index for index, port in enumerate(boundary.inputs) if port.region.written),
                 segment.is_direct,
                 frozenset(segment.overwrites),
+                ends_with_call,
             )
         )
 

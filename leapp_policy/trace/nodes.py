@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -25,6 +25,12 @@ class NodeSet:
     Args:
         device: Warp device of the captures.
         cuda: Settings where that is a GPU.
+
+    Attributes:
+        passes: By node, in the order in which the nodes were first opened.
+        open: Passes that are being recorded.
+        pauses: How many pieces of code are being served.
+        before_serving: Called before an event is served, where something must be settled first.
     """
 
     def __init__(self, device: str, cuda: CudaOptions) -> None:
@@ -35,6 +41,7 @@ class NodeSet:
         self._compiler = GpuCompiler(cuda)
         self._stream: CaptureStream | None = None
         self.pauses = 0
+        self.before_serving: Callable[[], None] | None = None
 
     # -- lifetime -----------------------------------------------------------------------------------
 
@@ -166,6 +173,12 @@ class Unwatched:
         elif count > 1:
             self._others = _disable_current_modes()
             self._others.__enter__()
+        if self._nodes.before_serving is not None:
+            try:
+                self._nodes.before_serving()
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
+                raise
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         if self._mode is not None:

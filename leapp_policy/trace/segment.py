@@ -126,12 +126,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """What discovery saw of a segment; capture is held against it call by call."""
+    """What discovery saw of a segment; capture is held against it call by call.
+
+    Attributes:
+        label: Node and index.
+        calls: The calls in order.
+        closed_by: What ended it.
+        overwrites: Call and argument of each launch that overwrites an array before it is read.
+        ends_with_call: Whether it ends with its last call: work follows that cannot be captured and must not come
+            before it.
+    """
 
     label: str
     calls: tuple[WarpCall, ...]
     closed_by: str
-    overwrites: frozenset[tuple[int, int]] = frozenset()
+    overwrites: frozenset[tuple[int, int]]
+    ends_with_call: bool
 
     @property
     def has_conditional(self) -> bool:

@@ -23,6 +23,7 @@ from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.torch_watch import TorchWatch
+from leapp_policy.trace.unmanaged_cuda import CudaCalls, CuptiCalls, UnmanagedCuda, find_cupti
 from leapp_policy.trace.warp_watch import WarpWatch
 
 
@@ -39,6 +40,7 @@ class TraceSession:
         device: Device that is traced: ``cpu`` or ``cuda:<index>``.
         march: Instruction set level of exported CPU kernels, None for the default.
         cuda: Settings for a GPU, None for the defaults.
+        cuda_calls: Reports CUDA calls by other libraries, None for CUPTI where that is installed and on a GPU.
 
     Raises:
         AnnotationError: Another trace is open in this context (on entering).
@@ -54,6 +56,7 @@ class TraceSession:
         device: str = "cpu",
         march: str | None = None,
         cuda: CudaOptions | None = None,
+        cuda_calls: CudaCalls | None = None,
     ) -> None:
         _check_device(name, device)
         options = cuda or CudaOptions()
@@ -65,6 +68,7 @@ class TraceSession:
         self._torch_watch = TorchWatch(self._nodes)
         self._warp_watch = WarpWatch(self._nodes, self._torch_watch, device, self.target.module_options, segments)
         self._hooks = WarpHooks(self._warp_watch)
+        self._cuda_calls = cuda_calls or CuptiCalls(None if device == "cpu" else find_cupti())
         self._kernels = contextlib.ExitStack()
         self._active = False
 
@@ -91,6 +95,7 @@ class TraceSession:
         enter_session(self)
         try:
             self._kernels.enter_context(_plain_torch_kernels())
+            self._kernels.enter_context(UnmanagedCuda(self._nodes, self._cuda_calls).watching())
             self._hooks.install()
             self._torch_watch.__enter__()
         except BaseException:

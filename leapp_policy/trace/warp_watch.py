@@ -110,9 +110,11 @@ class WarpWatch:
             self._note_overwrites(owner, owner.segment, call, run)
             self._outer = call.name
             try:
-                return self._run_in_segment(owner, call, run)
+                result = self._run_in_segment(owner, call, run)
             finally:
                 self._outer = ""
+            owner.close_as_planned()
+            return result
 
     def _note_overwrites(self, owner: NodePass, segment: Segment | None, call: HookedCall, run: Callable) -> None:
         """Find out which arrays a call overwrites before anything of the segment reads them."""
