@@ -120,6 +120,7 @@ def export_policy(cfg: ExportCfg) -> Artifact:
             force_module_load=cfg.device.force_module_load,
             stream=cfg.device.stream,
             external=cfg.device.external,
+            source_fallback=cfg.device.source_fallback,
         ),
         rate_hz=cfg.task.rate_hz,
         info={"task": cfg.task.env_id, "policy": cfg.policy.factory},

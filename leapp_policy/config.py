@@ -125,6 +125,8 @@ class DeviceCfg:
         force_module_load: Whether Warp loads all kernels of the process before each capture.
         stream: ``private``, or ``torch`` for torch's current stream.
         external: Whether the caller has begun the capture: refused, with the reason.
+        source_fallback: Whether kernels' CUDA source travels, for a GPU that nothing else fits; costs size, and
+            seconds at load there.
     """
 
     name: str = "cpu"
@@ -135,6 +137,7 @@ class DeviceCfg:
     force_module_load: bool = False
     stream: str = "private"
     external: bool = False
+    source_fallback: bool = False
 
 
 @dataclass

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Build, test, run the scripts and benchmark on a CUDA machine in one go:
-# scripts/gpu_check.sh OUT_FOLDER [build] [test] [scripts] [bench]
+# scripts/gpu_check.sh OUT_FOLDER [build] [test] [scripts] [bench] [old_warp]
+# old_warp needs OLD_WARP_SITES=FOLDER[:FOLDER...], each a site folder with another warp-lang (pip install --target).
 # Needs python3 with torch (CUDA), warp-lang, onnxruntime-gpu, a C++17 compiler, cmake and ninja; installs nothing.
 set -uo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -68,8 +69,23 @@ if [[ $steps == *scripts* ]]; then
         run "${arm}_bench" "$python" scripts/bench_policy.py "artifact=$out/$arm"
     done
 fi
+# An older Warp captures and replays on the GPU: the package itself is the same.
+if [[ $steps == *old_warp* && -n ${OLD_WARP_SITES:-} ]]; then
+    IFS=: read -ra old_sites <<<"$OLD_WARP_SITES"
+    for old in "${old_sites[@]}"; do
+        old=$(cd "$old" && pwd)
+        export_old=(env "PYTHONPATH=$old:$PYTHONPATH" "LEAPP_POLICY_WARP_LIBRARY_DIR=$old/warp/bin")
+        version=$("${export_old[@]}" "$python" -c "import warp; print(warp.config.version)" | tail -1)
+        run "old_warp_$version" "${export_old[@]}" "$python" -m pytest -n "${WORKERS:-4}" tests/gpu/test_cuda_segments.py \
+            -k "acts_as or layouts or io_binding or on_its_own_memory or on_the_buffers or thousand or operator or no_build or ptx" \
+            -p no:cacheprovider -rfEs --tb=short
+        run "old_warp_${version}_boundary" "${export_old[@]}" LEAPP_POLICY_TEST_DEVICE=cuda:0 "$python" -m pytest \
+            -n "${WORKERS:-4}" tests/trace/test_overwrite.py tests/trace/test_state.py -p no:cacheprovider -rfEs --tb=short
+    done
+fi
 if [[ $steps == *bench* ]]; then
     # shellcheck disable=SC2086
+    run exec_modes "$python" benchmarks/exec_modes.py --device cuda:0 --out "$out/exec_modes_cuda.json"
     run bench env PYTHONPATH="$site:$PYTHONPATH:$PWD" "$python" benchmarks/runtime.py --device cuda:0 ${peer:-} \
         ${BENCH_ARGS:---profile} --out "$out/runtime_cuda.json"
 fi

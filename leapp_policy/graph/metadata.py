@@ -88,6 +88,9 @@ def _target(segment: SegmentSpec) -> dict[str, Any]:
         described["cpu"] = {"triple": target.triple, "march": target.march, "features": list(target.features)}
     else:
         described["cuda"] = {"modules": [_gpu_module(each) for each in segment.gpu_modules]}
+        if segment.gpu_source is not None:
+            source = segment.gpu_source
+            described["cuda"]["source"] = {"recording": source.recording, "files": list(source.files)}
         if segment.is_direct:
             described["direct"] = {"written_inputs": list(segment.written_inputs)}
     return described
