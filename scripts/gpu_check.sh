@@ -49,10 +49,10 @@ if [[ -n ${ONNXRUNTIME_INCLUDE_DIR:-} && $steps == *@(test|bench)* ]]; then
 fi
 if [[ $steps == *test* ]]; then
     run versions "$python" -c "import torch, warp, onnxruntime; print(torch.__version__, warp.config.version, onnxruntime.__version__, torch.cuda.get_device_name(0))"
-    LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
-    run deploy_tests "$python" -m pytest tests/deploy -m gpu -p no:cacheprovider -rfEs --tb=short
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run gpu_tests "$python" -P -m pytest -n ${WORKERS:-4} tests/gpu -m gpu --maxfail=40 -p no:cacheprovider -rfEs --tb=short
+    run deploy_tests "$python" -P -m pytest tests/deploy -m gpu -p no:cacheprovider -rfEs --tb=short
     # The rows that a policy may use, on the GPU; one that reads bad memory takes its worker's context along.
-    LEAPP_POLICY_TEST_DEVICE=cuda:0 run rows_on_cuda "$python" -m pytest -n "${WORKERS:-6}" tests/trace/test_rows.py \
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run rows_on_cuda "$python" -P -m pytest -n "${WORKERS:-6}" tests/trace/test_rows.py \
         --deselect tests/trace/test_rows.py::test_artifact_in_a_fresh_process \
         --deselect tests/trace/test_rows.py::test_fresh_process_needs_neither_torch_nor_warp \
         --deselect tests/trace/test_rows.py::test_folder_is_used_by_nobody_else \
@@ -76,10 +76,10 @@ if [[ $steps == *old_warp* && -n ${OLD_WARP_SITES:-} ]]; then
         old=$(cd "$old" && pwd)
         export_old=(env "PYTHONPATH=$old:$PYTHONPATH" "LEAPP_POLICY_WARP_LIBRARY_DIR=$old/warp/bin")
         version=$("${export_old[@]}" "$python" -c "import warp; print(warp.config.version)" | tail -1)
-        run "old_warp_$version" "${export_old[@]}" "$python" -m pytest -n "${WORKERS:-4}" tests/gpu/test_cuda_segments.py \
+        run "old_warp_$version" "${export_old[@]}" "$python" -P -m pytest -n "${WORKERS:-4}" tests/gpu/test_cuda_segments.py \
             -k "acts_as or layouts or io_binding or on_its_own_memory or on_the_buffers or thousand or operator or no_build or ptx" \
             -p no:cacheprovider -rfEs --tb=short
-        run "old_warp_${version}_boundary" "${export_old[@]}" LEAPP_POLICY_TEST_DEVICE=cuda:0 "$python" -m pytest \
+        run "old_warp_${version}_boundary" "${export_old[@]}" LEAPP_POLICY_TEST_DEVICE=cuda:0 "$python" -P -m pytest \
             -n "${WORKERS:-4}" tests/trace/test_overwrite.py tests/trace/test_state.py -p no:cacheprovider -rfEs --tb=short
     done
 fi

@@ -169,7 +169,6 @@ def joining(array: wp.array) -> None:
     torch.zeros(3, 3, device=DEVICE)[[0, 1]] = 1.0
     torch.empty(1 << 24, device=DEVICE)
     (torch.ones(8, 8, device=DEVICE) @ torch.ones(8, 8, device=DEVICE)).sum()
-    torch.randn(4, device=DEVICE).to("cpu", non_blocking=True)
     wp.array([1.0, 2.0], dtype=wp.float32, device=DEVICE)
     wp.empty(1 << 20, dtype=wp.float32, device=DEVICE)
     wp.array(shape=5, dtype=wp.float32, device=DEVICE)
