@@ -76,11 +76,10 @@ if [[ $steps == *old_warp* && -n ${OLD_WARP_SITES:-} ]]; then
         old=$(cd "$old" && pwd)
         export_old=(env "PYTHONPATH=$old:$PYTHONPATH" "LEAPP_POLICY_WARP_LIBRARY_DIR=$old/warp/bin")
         version=$("${export_old[@]}" "$python" -c "import warp; print(warp.config.version)" | tail -1)
-        run "old_warp_$version" "${export_old[@]}" "$python" -P -m pytest -n "${WORKERS:-4}" tests/gpu/test_cuda_segments.py \
-            -k "acts_as or layouts or io_binding or on_its_own_memory or on_the_buffers or thousand or operator or no_build or ptx" \
+        LEAPP_POLICY_TEST_DEVICE=cuda:0 run "old_warp_$version" "${export_old[@]}" "$python" -P -m pytest -n "${WORKERS:-4}" \
+            tests/gpu/test_cuda_segments.py tests/trace/test_overwrite.py -k "not source and (test_overwrite or acts_as or \
+            layouts or io_binding or on_its_own_memory or on_the_buffers or thousand or operator or no_build or ptx)" \
             -p no:cacheprovider -rfEs --tb=short
-        run "old_warp_${version}_boundary" "${export_old[@]}" LEAPP_POLICY_TEST_DEVICE=cuda:0 "$python" -P -m pytest \
-            -n "${WORKERS:-4}" tests/trace/test_overwrite.py tests/trace/test_state.py -p no:cacheprovider -rfEs --tb=short
     done
 fi
 if [[ $steps == *bench* ]]; then

@@ -110,7 +110,10 @@ class StreamDevice:
         Args:
             stream: A stream of this device, None on the CPU.
         """
-        return bool(self.device.is_capturing if stream is None else stream.is_capturing)
+        if stream is None:
+            return bool(self.device.is_capturing)
+        # As above: the default stream, which has no handle, is not asked.
+        return bool(stream.cuda_stream) and stream.is_capturing
 
     def torch_capture_stream(self) -> Any:
         """Torch's current stream on this device, if the calling thread captures it; None otherwise."""
@@ -121,9 +124,11 @@ class StreamDevice:
         if torch.cuda.current_device() != ordinal:
             with torch.cuda.device(ordinal):
                 return self.torch_capture_stream()
-        if not torch.cuda.is_current_stream_capturing():
+        stream = torch.cuda.current_stream(ordinal)
+        # The default stream cannot be captured, and CUDA ends a capture of another thread where one asks.
+        if not stream.cuda_stream or not torch.cuda.is_current_stream_capturing():
             return None
-        return self._named_by_warp(torch.cuda.current_stream(ordinal))
+        return self._named_by_warp(stream)
 
     def _named_by_warp(self, stream: torch.cuda.Stream) -> Any:
         """Return Warp's name for a stream of torch's; it is most often the same one as in the last call."""
