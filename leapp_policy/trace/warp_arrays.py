@@ -292,7 +292,12 @@ class WriteSets:
 
     def _analyse(self, module: Any) -> None:
         """Generate the code of a module once with access tracking on, which leaves its binaries alone."""
-        tracking = {"output_arch": None, "verify_autograd_array_access": True}
+        tracking = {
+            "output_arch": None,
+            "verify_autograd_array_access": True,
+            # In the other modes an atomic of Warp's goes to a record, and no write is flagged.
+            "deterministic": wp.DeterministicMode.NOT_GUARANTEED,
+        }
         context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
         level = wp.config.log_level
         try:
