@@ -168,6 +168,8 @@ class SegmentSpec:
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether its boundary memory is reached through arguments of kernels, copies and fills alone, so
             that it can run on the caller's buffers.
+        kernel_modes: What its kernels were built with beyond plain release code: ``debug``, ``verify_fp``,
+            ``run_to_run``, ``gpu_to_gpu``.
     """
 
     label: str
@@ -181,6 +183,7 @@ class SegmentSpec:
     gpu_modules: tuple[GpuModule, ...] = ()
     written_inputs: tuple[int, ...] = ()
     is_direct: bool = False
+    kernel_modes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -116,10 +116,7 @@ def apply_warp_settings(cfg: WarpCfg) -> Callable[[], None]:
     put_cache_back = _use_cache(cfg.kernel_cache_dir) if cfg.kernel_cache_dir else lambda: None
     before = {name: getattr(wp.config, name) for name in cfg.values}
     own = {
-        (id(module), name)
-        for module in _modules()
-        for name in _TAKEN_OVER
-        if module.options.get(name) != before[name]
+        (id(module), name) for module in _modules() for name in _TAKEN_OVER if module.options.get(name) != before[name]
     }
     _change(cfg.values, before, own)
 

@@ -160,6 +160,7 @@ def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
         gpu_modules=segment.gpu_modules,
         written_inputs=segment.written_inputs,
         is_direct=segment.is_direct,
+        kernel_modes=segment.kernel_modes,
     )
 
 

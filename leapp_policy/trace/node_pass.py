@@ -25,7 +25,7 @@ from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of_allocation, content_digest, tensor_over
+from leapp_policy.trace.warp_arrays import ArrayUse, build_modes, bytes_of_allocation, content_digest, tensor_over
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -53,6 +53,7 @@ class SegmentTrace:
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether it can run on the caller's buffers.
         overwrites: Call and argument of each launch that overwrites an array before it is read.
+        kernel_modes: What its kernels were built with beyond plain release code.
     """
 
     label: str
@@ -70,6 +71,7 @@ class SegmentTrace:
     written_inputs: tuple[int, ...]
     is_direct: bool
     overwrites: frozenset[tuple[int, int]]
+    kernel_modes: tuple[str, ...]
 
 
 class PassKind(Enum):
@@ -386,6 +388,7 @@ class NodePass:
                 tuple(index for index, port in enumerate(boundary.inputs) if port.region.written),
                 segment.is_direct,
                 frozenset(segment.overwrites),
+                build_modes(segment.modules),
             )
         )
 
