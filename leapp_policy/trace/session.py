@@ -291,8 +291,8 @@ def check_warp_settings(name: str, device: str) -> None:
         )
     if wp.config.verify_cuda and device != "cpu":
         raise ConfigError(
-            f"Trace '{name}' on '{device}' cannot capture while Warp setting 'verify_cuda' is on, which waits after each "
-            "launch; run the policy itself with it, and export with verify_cuda=False"
+            f"Trace '{name}' on '{device}' cannot capture while Warp setting 'verify_cuda' is on, which waits "
+            "after each launch; run the policy itself with it, and export with verify_cuda=False"
         )
 
 
