@@ -15,8 +15,20 @@ from leapp_policy.errors import ConfigError
 from leapp_policy.exec.warp_settings import WarpCfg, apply_warp_settings, is_warp_initialized, warp_settings
 
 T = TypeVar("T")
-# A spawned process imports this anew; a forked one has its parent's.
-_IMPORTED_BY = os.getpid()
+
+
+class _Inherited:
+    """What a forked process has of its parent."""
+
+    has_warp = False
+
+    @classmethod
+    def note(cls) -> None:
+        """Look, first of all in the child."""
+        cls.has_warp = cls.has_warp or is_warp_initialized()
+
+
+os.register_at_fork(after_in_child=_Inherited.note)
 
 
 def warp_worker(make: Callable[[], T], cfg: WarpCfg, *, index: int | None = None) -> Callable[[], T]:
@@ -49,7 +61,7 @@ def _make(make: Callable[[], T], cfg: WarpCfg) -> T:
     if multiprocessing.parent_process() is None:
         with warp_settings(cfg):
             return make()
-    if os.getpid() != _IMPORTED_BY and is_warp_initialized():
+    if _Inherited.has_warp:
         raise ConfigError(
             "A worker process must be spawned, got one that was forked from a process that had initialised Warp, whose "
             "CUDA contexts and locks do not survive that; start workers with context='spawn'"

@@ -43,6 +43,11 @@ def sum_logs(values: np.ndarray) -> np.ndarray:
     return total.numpy()
 
 
+def eight_in_logs() -> float:
+    """Sum the logarithms of 1, 2 and 4."""
+    return float(sum_logs(np.array([1.0, 2.0, 4.0], np.float32))[0])
+
+
 def compiled_objects(folder: Path) -> list[Path]:
     """Return the compiled CPU modules below a folder.
 

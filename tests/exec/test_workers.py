@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -17,10 +19,6 @@ from leapp_policy.errors import ConfigError
 from leapp_policy.exec import WarpCfg, warp_settings, warp_worker
 
 ACTIONS = np.array([[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]], np.float32)
-
-
-def mean_of_logs() -> float:
-    return float(settings_kernels.sum_logs(ACTIONS[0])[0])
 
 
 def run_workers(cfg: WarpCfg, *, numbered: bool) -> tuple[np.ndarray, list[str]]:
@@ -62,7 +60,7 @@ def test_workers_share_a_cache_that_is_complete(tmp_path: Path) -> None:
 def test_forked_worker_is_refused(tmp_path: Path) -> None:
     """A child would hang in a lock, or use a CUDA context that is not its own."""
     wp.init()
-    worker = warp_worker(mean_of_logs, WarpCfg(kernel_cache_dir=str(tmp_path)), index=0)
+    worker = warp_worker(settings_kernels.eight_in_logs, WarpCfg(kernel_cache_dir=str(tmp_path)), index=0)
     with (
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool,
         pytest.raises(ConfigError, match=r"^A worker process must be spawned, .* with context='spawn'$"),
@@ -70,7 +68,23 @@ def test_forked_worker_is_refused(tmp_path: Path) -> None:
         pool.submit(worker).result(timeout=60)
 
 
+def test_forked_worker_may_start_warp_itself(tmp_path: Path) -> None:
+    """The second environment of a worker would be refused."""
+    code = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from leapp_policy.exec import WarpCfg, warp_worker
+import settings_kernels
+worker = warp_worker(settings_kernels.eight_in_logs, WarpCfg(kernel_cache_dir=sys.argv[1]), index=0)
+with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+    print(*(round(pool.submit(worker).result(timeout=60), 3) for _ in range(2)))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent, check=False)
+    assert done.stdout.splitlines()[-1:] == ["2.079 2.079"], done.stderr
+
+
 def test_worker_needs_a_folder() -> None:
     """All workers would compile into Warp's own folder."""
     with pytest.raises(ConfigError, match=r"^Worker 1 needs a kernel cache folder of its own, got none"):
-        warp_worker(mean_of_logs, WarpCfg(), index=1)
+        warp_worker(settings_kernels.eight_in_logs, WarpCfg(), index=1)
