@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from leapp_policy import pipeline
 from leapp_policy.artifact import onnx
-from leapp_policy.commands import example_observation, make_policy, quiet_warp
+from leapp_policy.commands import example_observation, make_policy
 from leapp_policy.config import PolicyCfg, TaskCfg
 from leapp_policy.deploy.timing import measure
 from leapp_policy.graph import build
@@ -40,7 +40,7 @@ _TRACES = 10
 
 def main() -> None:
     """Export three times and print a table of the phases [s], then what a recorded step costs, ours and at least."""
-    quiet_warp()
+    wp.config.log_level = wp.LOG_WARNING
     torch.set_num_threads(1)
     policy, obs = _arm_policy(1)
     spent: dict[str, float] = {}

@@ -36,6 +36,7 @@ from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
 from leapp_policy.errors import ConfigError
+from leapp_policy.exec.warp_settings import kernel_modes, warp_settings
 from leapp_policy.overhead import operator_overhead
 from leapp_policy.rollout.config import ParityCfg
 from leapp_policy.rollout.parity import check_parity
@@ -85,11 +86,6 @@ class EagerPolicy:
             self._policy.reset(rows)
 
 
-def quiet_warp() -> None:
-    """Keep Warp's notes on devices and loaded modules out of a script's output; warnings stay."""
-    wp.config.log_level = wp.LOG_WARNING
-
-
 def export_policy(cfg: ExportCfg) -> Artifact:
     """Export the policy that a configuration names.
 
@@ -100,6 +96,11 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         ConfigError: A factory or a task does not exist.
         LeappPolicyError: As ``leapp_policy.export``.
     """
+    with warp_settings(cfg.warp):
+        return _export(cfg)
+
+
+def _export(cfg: ExportCfg) -> Artifact:
     _check_device(cfg.device.name)
     policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
     example = example_observation(cfg.task, cfg.num_envs)
@@ -222,6 +223,11 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
         ArtifactError: The artifact cannot be opened.
         ConfigError: The policy or the task does not exist.
     """
+    with warp_settings(cfg.warp):
+        return _parity(cfg)
+
+
+def _parity(cfg: ParityScriptCfg) -> ParityResult:
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization)
     num_envs = batch_size(runner)
@@ -296,6 +302,11 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
         ArtifactError: The artifact cannot be opened.
         ConfigError: The policy or the task does not exist.
     """
+    with warp_settings(cfg.warp):
+        return _bench(cfg)
+
+
+def _bench(cfg: BenchScriptCfg) -> dict[str, Any]:
     torch.set_num_threads(1)
     folder = Path(cfg.artifact)
     runner = load(folder)
@@ -316,6 +327,7 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
         "backend": backend,
         "runtime": runner.runtime,
         "system": system_information() | {f"{name} version": each for name, each in _runtime_version(runner).items()},
+        "eager_kernel_modes": list(kernel_modes()),
         "variants": {name: each.to_dict() for name, each in stats.items()},
         "paced": paced.to_dict(),
         "speedup": ratio(stats["eager"], stats[backend]),
@@ -372,10 +384,12 @@ def _unchecked(folder: Path, entry: ModelEntry, obs: dict[str, np.ndarray], devi
 def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced: LatencyStats, rate: float) -> str:
     device = report["device"]
     where = "one thread" if device == "cpu" else f"on {device}, from and to host memory"
+    modes = ", ".join(report["eager_kernel_modes"])
     lines = [
         f"# Latency of {report['artifact']}, batch {report['num_envs']}, {where}",
         "",
         latency_table(stats, baseline="eager"),
+        *([f"Warp kernels of 'eager' were built with {modes}.", ""] if modes else []),
         f"One segment costs {report['operator_overhead_us']:.1f} us of the operator's own (an empty segment in "
         f"{_OVERHEAD_RUNTIMES[report['backend']]}{'' if device == 'cpu' else f' on {device}'}, less a copy of the same "
         "tensor).",

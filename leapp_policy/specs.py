@@ -182,6 +182,8 @@ class SegmentSpec:
         is_direct: Whether its boundary memory is reached through arguments of kernels, copies and fills alone, so
             that it can run on the caller's buffers.
         gpu_source: Source of its CUDA modules, where it travels.
+        kernel_modes: What its kernels were built with beyond plain release code: ``debug``, ``verify_fp``,
+            ``run_to_run``, ``gpu_to_gpu``.
     """
 
     label: str
@@ -196,6 +198,7 @@ class SegmentSpec:
     written_inputs: tuple[int, ...] = ()
     is_direct: bool = False
     gpu_source: GpuSource | None = None
+    kernel_modes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,7 @@ def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
         written_inputs=segment.written_inputs,
         is_direct=segment.is_direct,
         gpu_source=source_in(segment.archive),
+        kernel_modes=segment.kernel_modes,
     )
 
 

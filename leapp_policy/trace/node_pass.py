@@ -25,7 +25,7 @@ from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of_allocation, content_digest, tensor_over
+from leapp_policy.trace.warp_arrays import ArrayUse, build_modes, bytes_of_allocation, content_digest, tensor_over
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -54,6 +54,7 @@ class SegmentTrace:
         is_direct: Whether it can run on the caller's buffers.
         overwrites: Call and argument of each launch that overwrites an array before it is read.
         ends_with_call: Whether it ends with its last call, before anything else happens.
+        kernel_modes: What its kernels were built with beyond plain release code.
     """
 
     label: str
@@ -72,6 +73,7 @@ class SegmentTrace:
     is_direct: bool
     overwrites: frozenset[tuple[int, int]]
     ends_with_call: bool
+    kernel_modes: tuple[str, ...]
 
 
 class PassKind(Enum):
@@ -402,6 +404,7 @@ class NodePass:
                 segment.is_direct,
                 frozenset(segment.overwrites),
                 ends_with_call,
+                build_modes(segment.modules),
             )
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import TraceError
+from leapp_policy.exec.warp_settings import modes_of
 
 WarpArray = wp.array
 
@@ -292,7 +293,12 @@ class WriteSets:
 
     def _analyse(self, module: Any) -> None:
         """Generate the code of a module once with access tracking on, which leaves its binaries alone."""
-        tracking = {"output_arch": None, "verify_autograd_array_access": True}
+        tracking = {
+            "output_arch": None,
+            "verify_autograd_array_access": True,
+            # In the other modes an atomic of Warp's goes to a record, and no write is flagged.
+            "deterministic": wp.DeterministicMode.NOT_GUARANTEED,
+        }
         context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
         level = wp.config.log_level
         try:
@@ -326,6 +332,15 @@ def _writes_unseen(code: Any) -> bool:
         or any(each.native_snippet is not None for each in called)
         or any(_writes_unseen(each.adj) for each in called if each.native_snippet is None)
     )
+
+
+def build_modes(modules: Iterable[Any]) -> tuple[str, ...]:
+    """Name what Warp modules compile into kernels beyond plain release code, sorted.
+
+    Args:
+        modules: The Warp modules.
+    """
+    return tuple(sorted({mode for each in modules for mode in modes_of(each.resolve_options(wp.config))}))
 
 
 def set_module_options(module: Any, options: Mapping[str, Any]) -> dict[str, Any]:
