@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 from torch import Tensor
@@ -17,8 +17,7 @@ CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 """Calls that run one side, or some turns, of what a capture of them records."""
 
 
-@dataclass(frozen=True)
-class WarpCall:
+class WarpCall(NamedTuple):
     """One Warp call as both passes must make it.
 
     Attributes:
@@ -30,19 +29,19 @@ class WarpCall:
 
     name: str
     target: str
-    arguments: tuple[str, ...]
+    arguments: tuple[str | DescribedArray, ...]
     location: Location
 
     def __str__(self) -> str:
         target = f" {self.target}" if self.target else ""
-        return f"{self.name}{target}({', '.join(self.arguments)}) at {self.location}"
+        return f"{self.name}{target}({', '.join(map(str, self.arguments))}) at {self.location}"
 
     def same_as(self, other: WarpCall) -> bool:
         """Whether two passes made the same call; the line may differ, a loop may be unrolled."""
         return (self.name, self.target, self.arguments) == (other.name, other.target, other.arguments)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Region:
     """A whole allocation that a segment touches.
 
@@ -162,18 +161,30 @@ class SegmentPlan:
         return f"segment '{self.label}', call {count}: expected {self.calls[count]}, got its end ({closed_by})"
 
 
-def describe_argument(value: Any) -> str:
+class DescribedArray(NamedTuple):
+    """An array as an argument of a call; as text it is ``vec3f[2, 4]``."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+def describe_argument(value: Any) -> str | DescribedArray:
     """Describe a call argument so that two passes can be compared.
 
     Args:
         value: Any argument of a Warp call.
     """
     if isinstance(value, WarpArray):
-        return f"{_dtype_name(value.dtype)}{list(value.shape)}"
+        return DescribedArray(_dtype_name(value.dtype), value.shape)
+    if isinstance(value, (int, float, str)):
+        return repr(value)
     if isinstance(value, wp.indexedarray):
         return f"indexed {_dtype_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, (list, tuple)) and not hasattr(value, "_wp_scalar_type_"):
-        return "[" + ", ".join(describe_argument(item) for item in value) + "]"
+        return "[" + ", ".join([str(describe_argument(item)) for item in value]) + "]"
     struct = struct_type(value)
     if struct is not None:
         fields = (f"{name}={describe_argument(getattr(value, name))}" for name in struct.vars)
