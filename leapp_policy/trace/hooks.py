@@ -214,9 +214,8 @@ class WarpHooks:
         listener = self._listener
 
         def launch(kernel: Any, dim: Any = None, inputs: Sequence = (), outputs: Sequence = (), *args, **kwargs) -> Any:
-            run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
             if not listener.is_listening() or kwargs.get("record_cmd"):
-                return run()
+                return original(kernel, dim, inputs, outputs, *args, **kwargs)
             inputs, outputs = _as_arrays(kernel, inputs, outputs)
             run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
             adjoint = tuple(arrays_in([kwargs.get("adj_inputs"), kwargs.get("adj_outputs")]))

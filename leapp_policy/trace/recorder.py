@@ -22,7 +22,7 @@ from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.operations import Operation
 from leapp_policy.trace.provenance import MemoryTable, MemoryValue, tensor_extent
 from leapp_policy.trace.recording import RecordedNode, Recording, map_values
-from leapp_policy.trace.views import ViewStep, dense_order, view_steps
+from leapp_policy.trace.views import ViewStep, is_dense, view_steps
 from leapp_policy.trace.warp_arrays import base_extent, tensor_over
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
@@ -32,12 +32,11 @@ class _FirstRead(NamedTuple):
     """Where a constant was found; made text of when somebody reads it, which seldom anybody does."""
 
     tensor: Tensor
-    shape: torch.Size
     location: Location
 
     def __str__(self) -> str:
         kind = "parameter" if isinstance(self.tensor, torch.nn.Parameter) else "tensor"
-        return f"{kind} {list(self.shape)} first read at {self.location.short}"
+        return f"{kind} {list(self.tensor.shape)} first read at {self.location.short}"
 
 
 class _Constant(NamedTuple):
@@ -193,7 +192,7 @@ class GraphRecorder:
             return node
         owner = self.owner_of(tensor)
         if owner is None:
-            return self.add_constant(tensor, _FirstRead(tensor, tensor.shape, location or user_location()))
+            return self.add_constant(tensor, _FirstRead(tensor, location or user_location()))
         node = self._alias(owner, tensor, location or user_location())
         self._by_id[id(tensor)] = node
         self._alive.append(tensor)
@@ -209,7 +208,7 @@ class GraphRecorder:
                 )
             owner.punned = True
             # The reading has a constant of its own beside the owner's.
-            origin = _FirstRead(tensor, tensor.shape, location)
+            origin = _FirstRead(tensor, location)
             return self.recording.get_attr(self._new_constant(origin, tensor.detach().clone()))
         same_layout = tensor.shape == base.shape and tensor.stride() == base.stride()
         if same_layout and tensor.data_ptr() == owner.ptr:
@@ -299,7 +298,7 @@ def _storage_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor over the whole storage: the tensor itself where it already is one."""
     storage = tensor.untyped_storage()
     whole = tensor.nbytes == storage.nbytes()
-    if whole and (tensor.is_contiguous() or dense_order(tensor.shape, tensor.stride()) is not None):
+    if whole and (tensor.is_contiguous() or is_dense(tensor.shape, tensor.stride())):
         return tensor
     if tensor.numel() == 0:
         return tensor

@@ -16,6 +16,9 @@ from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, struct_type
 CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 """Calls that run one side, or some turns, of what a capture of them records."""
 
+Comparable = str | tuple[str, tuple[int, ...]]
+"""An argument of a call: type and shape of an array, text for anything else."""
+
 
 class WarpCall(NamedTuple):
     """One Warp call as both passes must make it.
@@ -29,12 +32,13 @@ class WarpCall(NamedTuple):
 
     name: str
     target: str
-    arguments: tuple[str | DescribedArray, ...]
+    arguments: tuple[Comparable, ...]
     location: Location
 
     def __str__(self) -> str:
         target = f" {self.target}" if self.target else ""
-        return f"{self.name}{target}({', '.join(map(str, self.arguments))}) at {self.location}"
+        arguments = [each if isinstance(each, str) else f"{each[0]}{list(each[1])}" for each in self.arguments]
+        return f"{self.name}{target}({', '.join(arguments)}) at {self.location}"
 
     def same_as(self, other: WarpCall) -> bool:
         """Whether two passes made the same call; the line may differ, a loop may be unrolled."""
@@ -161,30 +165,31 @@ class SegmentPlan:
         return f"segment '{self.label}', call {count}: expected {self.calls[count]}, got its end ({closed_by})"
 
 
-class DescribedArray(NamedTuple):
-    """An array as an argument of a call; as text it is ``vec3f[2, 4]``."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
-
-
-def describe_argument(value: Any) -> str | DescribedArray:
-    """Describe a call argument so that two passes can be compared.
+def comparable(value: Any) -> Comparable:
+    """Return what two passes must have in common of a call argument.
 
     Args:
         value: Any argument of a Warp call.
     """
     if isinstance(value, WarpArray):
-        return DescribedArray(_dtype_name(value.dtype), value.shape)
+        return _dtype_name(value.dtype), value.shape
+    return describe_argument(value)
+
+
+def describe_argument(value: Any) -> str:
+    """Describe a call argument.
+
+    Args:
+        value: Any argument of a Warp call.
+    """
     if isinstance(value, (int, float, str)):
         return repr(value)
+    if isinstance(value, WarpArray):
+        return f"{_dtype_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, wp.indexedarray):
         return f"indexed {_dtype_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, (list, tuple)) and not hasattr(value, "_wp_scalar_type_"):
-        return "[" + ", ".join([str(describe_argument(item)) for item in value]) + "]"
+        return "[" + ", ".join([describe_argument(item) for item in value]) + "]"
     struct = struct_type(value)
     if struct is not None:
         fields = (f"{name}={describe_argument(getattr(value, name))}" for name in struct.vars)

@@ -21,7 +21,7 @@ from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.overwrite import Overwrites, try_launch
-from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, describe_argument
+from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, comparable
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.warp_arrays import (
     ArrayUse,
@@ -130,8 +130,10 @@ class WarpWatch:
             if targets:
                 found = try_launch(targets, uses, run, owner.settle)
                 segment.overwrites |= {(index, each) for each, is_all in zip(positions, found, strict=True) if is_all}
-        arrays = [call.kernel_arguments[position] for at, position in segment.overwrites if at == index]
-        arrays += self._overwrites.by_rule(segment, call)
+        if call.kernel is None:
+            arrays = self._overwrites.by_rule(segment, call)
+        else:
+            arrays = [call.kernel_arguments[position] for at, position in segment.overwrites if at == index]
         segment.overwritten.update([base_extent(array)[0] for array in arrays])
 
     def _refuse_undeclared(self, owner: NodePass, call: HookedCall) -> None:
@@ -217,7 +219,7 @@ class WarpWatch:
             )
         for use in call.uses:
             array = use.array
-            if array.device != self._device or array.pinned:
+            if not self._is_here(array) or array.pinned:
                 raise TraceError(
                     f"{call.name} at {user_location()} in segment '{segment.label}' uses an array on "
                     f"{'pinned host memory' if array.pinned else array.device}, and the trace is of device "
@@ -239,7 +241,11 @@ class WarpWatch:
     def _uses(self, call: HookedCall) -> list[ArrayUse]:
         if call.kernel is not None:
             self._write_sets.narrow(call.kernel, call.kernel_arguments, call.uses)
-        return [use for use in call.uses if use.array.device == self._device]
+        return [use for use in call.uses if self._is_here(use.array)]
+
+    def _is_here(self, array: Any) -> bool:
+        """Whether an array is on the traced device; Warp's own comparison is slow, and objects seldom differ."""
+        return array.device is self._device or array.device == self._device
 
     def _meshes(self, owner: NodePass, segment: Segment, call: HookedCall) -> list[ArrayUse]:
         """Return the arrays of the meshes that a call reaches by handle; refuse ids that a capture cannot carry."""
@@ -351,4 +357,4 @@ def _born(call: HookedCall, made: list[ArrayUse]) -> set[int]:
 
 def _comparable(call: HookedCall) -> WarpCall:
     target = "" if call.kernel is None else f"{call.kernel.module.name}.{call.kernel.key}"
-    return WarpCall(call.name, target, tuple([describe_argument(each) for each in call.arguments]), user_location())
+    return WarpCall(call.name, target, tuple([comparable(each) for each in call.arguments]), user_location())
