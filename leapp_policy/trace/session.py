@@ -156,10 +156,10 @@ class TraceSession:
         self, node: str, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]
     ) -> dict[str, Tensor]:
         """Open a node, or go on with it when it is open (more inputs)."""
+        if self.layout is Layout.SINGLE:
+            self._enter_stage(node, semantics)
+            return dict(tensors)
         with self._nodes.paused():
-            if self.layout is Layout.SINGLE:
-                self._enter_stage(node, semantics)
-                return dict(tensors)
             current = self._nodes.find_open(node)
             if current is None:
                 self._nodes.close_segments("annotate.input_tensors()")
@@ -170,10 +170,10 @@ class TraceSession:
         self, node: str, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]
     ) -> dict[str, Tensor]:
         """Close a node."""
+        if self.layout is Layout.SINGLE:
+            self._stage_semantics(semantics)
+            return dict(tensors)
         with self._nodes.paused():
-            if self.layout is Layout.SINGLE:
-                self._stage_semantics(semantics)
-                return dict(tensors)
             current = self._nodes.find_open(node)
             if current is not None:
                 self._finish(current, tensors, semantics)
