@@ -52,11 +52,11 @@ class AffineTorch(nn.Module):
         """
         super().__init__()
         self.dim = check_size("dim", dim)
-        self.register_buffer("_scale", torch.from_numpy(per_element("scale", scale, dim)))
-        self.register_buffer("_offset", torch.from_numpy(per_element("offset", offset, dim)))
+        self.register_buffer("_scale", torch.from_numpy(per_element("scale", scale, dim)), persistent=False)
+        self.register_buffer("_offset", torch.from_numpy(per_element("offset", offset, dim)), persistent=False)
         for name, bounds in (("clip_in", clip_in), ("clip_out", clip_out)):
             checked = torch.from_numpy(bounds_per_element(name, bounds, dim))
-            self.register_buffer(f"_{name}", None if bounds is None else checked)
+            self.register_buffer(f"_{name}", None if bounds is None else checked, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Clip, scale, shift, clip.

@@ -57,7 +57,7 @@ class PhaseClockTorch(StatefulTorch):
         """
         super().__init__(name, num_envs, 1, 1, ResetRule.DEFAULT, _checked_start(name, start))
         self.period = _checked_period(name, period)
-        self.register_buffer("_offsets", torch.from_numpy(_checked_offsets(name, offsets)))
+        self.register_buffer("_offsets", torch.from_numpy(_checked_offsets(name, offsets)), persistent=False)
 
     def advance(self, dt: Tensor) -> Tensor:
         """Advance the clock, once per step.

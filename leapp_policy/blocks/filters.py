@@ -38,7 +38,7 @@ class _FilterTorch(StatefulTorch):
     ) -> None:
         super().__init__(name, num_envs, 1, dim, reset, default)
         values = positive_per_element(f"{what} of {name}", parameter, self.dim)
-        self.register_buffer("_parameter", torch.from_numpy(values))
+        self.register_buffer("_parameter", torch.from_numpy(values), persistent=False)
 
     def apply(self, target: Tensor, dt: Tensor) -> Tensor:
         """Filter a target, once per step.

@@ -103,7 +103,7 @@ class GatherTorch(nn.Module):
         """
         super().__init__()
         self.names = names
-        self.register_buffer("_columns", torch.tensor(names.columns, dtype=torch.int64))
+        self.register_buffer("_columns", torch.tensor(names.columns, dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Reorder.

@@ -131,7 +131,7 @@ class HistoryTorch(StatefulTorch):
         self.shape = shape
         columns = torch.from_numpy(shape.frame_of.astype(np.int64) * self.dim + shape.element_of)
         in_order = torch.equal(columns, torch.arange(shape.num_frames * self.dim))
-        self.register_buffer("_columns", None if in_order else columns)
+        self.register_buffer("_columns", None if in_order else columns, persistent=False)
 
     def push(self, frame: Tensor) -> Tensor:
         """Append a frame, once per step.

@@ -50,7 +50,7 @@ class PdTorch(nn.Module):
         super().__init__()
         self.num_joints = num_joints
         for name, values in zip(("kp", "kd", "torque_limit"), _gains(num_joints, kp, kd, torque_limit), strict=True):
-            self.register_buffer(name, torch.from_numpy(values))
+            self.register_buffer(name, torch.from_numpy(values), persistent=False)
 
     def forward(self, target: Tensor, joint_pos: Tensor, joint_vel: Tensor) -> Tensor:
         """Compute torques.

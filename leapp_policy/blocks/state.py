@@ -78,7 +78,11 @@ class StateGuard:
         self.name = name
         self._may_change = False
         self._is_used = False
-        self._session: Any = lambda: None
+        self._session: weakref.ref[Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the trace, so that a module with state can be saved and sent to another process."""
+        return self.__dict__ | {"_session": None}
 
     def begin(self, node: str, buffers: Mapping[str, Any]) -> None:
         """Begin a step, and declare the state where a trace is open.
@@ -91,7 +95,7 @@ class StateGuard:
             AnnotationError: A trace begins while the state is not that of a reset.
         """
         session = current_session()
-        if session is not None and session is not self._session():
+        if session is not None and (self._session is None or session is not self._session()):
             if self._is_used:
                 raise AnnotationError(
                     f"Block '{self.name}' was used since its last reset(), and what it holds now would be what the "
@@ -123,6 +127,8 @@ class StateGuard:
 
 class StatefulTorch(nn.Module):
     """A torch block that keeps ``[num_envs, num_frames, dim]`` values between steps.
+
+    No buffer is in its ``state_dict()``: weights that were trained with many environments load into a block for one.
 
     Attributes:
         name: Name of the block; that of its state in the model begins with it.
@@ -168,10 +174,10 @@ class StatefulTorch(nn.Module):
         initial = initial_values(name, reset, default, dim)
         self.reset_rule = ResetRule(reset)
         self._guard = StateGuard(name)
-        self.register_buffer("_initial", torch.from_numpy(initial))
-        self.register_buffer("values", torch.from_numpy(np.tile(initial, (num_envs, num_frames, 1))))
+        self.register_buffer("_initial", torch.from_numpy(initial), persistent=False)
+        self.register_buffer("values", torch.from_numpy(np.tile(initial, (num_envs, num_frames, 1))), persistent=False)
         is_first = self.reset_rule is ResetRule.FIRST
-        self.register_buffer("fresh", torch.ones(num_envs, dtype=torch.int32) if is_first else None)
+        self.register_buffer("fresh", torch.ones(num_envs, dtype=torch.int32) if is_first else None, persistent=False)
 
     def state(self) -> dict[str, Tensor]:
         """Return the memory of the state by name."""
@@ -224,7 +230,8 @@ class StatefulTorch(nn.Module):
         with torch.no_grad():
             self.values.copy_(values.detach())
             if self.fresh is not None:
-                self.fresh.zero_()
+                # Not zero_(): a next value without inputs would be a bare constant as a model's output.
+                self.fresh.mul_(0)
 
     def _check(self, what: str, x: Tensor, dim: int | None = None) -> None:
         check_batch(f"Block '{self.name}' {what}", x, self.dim if dim is None else dim, self.num_envs)

@@ -118,7 +118,9 @@ POLICIES = {
 }
 
 
-def assert_exported_acts_as(policy: Any, out: Path, example: Mapping[str, Tensor], steps: int = 20) -> Any:
+def assert_exported_acts_as(
+    policy: Any, out: Path, example: Mapping[str, Tensor], steps: int = 20, **options: Any
+) -> Any:
     """Compare an artifact with its original over steps, with a reset of one row and one of all rows in between.
 
     Args:
@@ -126,12 +128,13 @@ def assert_exported_acts_as(policy: Any, out: Path, example: Mapping[str, Tensor
         out: Where the artifact goes.
         example: Example inputs; others of their shapes are made.
         steps: Steps to compare.
+        options: Of the export.
 
     Returns:
         The artifact's runner.
     """
     with torch.no_grad():
-        builders.export_step(policy.step, example, out)
+        builders.export_step(policy.step, example, out, **options)
         runner = load(out)
         rng = np.random.default_rng(11)
         for index in range(steps):

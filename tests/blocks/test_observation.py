@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import block_policies as blocks
@@ -14,6 +15,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
+from leapp_policy import annotate
 from leapp_policy.blocks.affine import AffineTorch, AffineWarp
 from leapp_policy.blocks.clock import PhaseClockTorch, PhaseClockWarp
 from leapp_policy.blocks.delay import DelayTorch, DelayWarp
@@ -199,6 +201,29 @@ def test_a_policy_of_all_blocks_is_exported(kind: str, tmp_path: Path) -> None:
     runner = blocks.assert_exported_acts_as(WalkPolicy(kind), tmp_path / "p", signals(0))
     assert set(runner.inputs) == {"root_quat", "root_vel", "robot_joint_pos", "dt", "robot_joint_vel"}
     assert len(builders.warp_nodes(tmp_path / "p")) == (0 if kind == "torch" else 2)
+
+
+@pytest.mark.parametrize("kind", blocks.KINDS)
+def test_a_policy_of_all_blocks_is_exported_for_libtorch(kind: str, tmp_path: Path) -> None:
+    """Blocks would go into ONNX models alone."""
+    blocks.assert_exported_acts_as(WalkPolicy(kind), tmp_path / "p", signals(0), backend="pt2")
+
+
+@pytest.mark.parametrize("layout", ["split", "merged"])
+def test_blocks_in_a_node_of_several(layout: str, tmp_path: Path) -> None:
+    """State could only be kept where the whole pipeline is one node."""
+    policy = WalkPolicy("torch")
+
+    def step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        values = annotate.input_tensors("p", obs)
+        made = policy.step(dict(zip(obs, values, strict=True)))
+        raw, target, torque = annotate.output_tensors("p", made)
+        torque = annotate.input_tensors("motor", {"torque": torque})
+        current = annotate.output_tensors("motor", {"current": 0.5 * torque})
+        return {"raw_action": raw, "target": target, "current": current}
+
+    given = SimpleNamespace(step=step, block=policy)
+    blocks.assert_exported_acts_as(given, tmp_path / "p", signals(0), layout=layout)
 
 
 @pytest.mark.parametrize("kind", blocks.KINDS)

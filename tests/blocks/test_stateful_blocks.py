@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,18 @@ def test_rows_and_shapes_out_of_range_are_refused(kind: str) -> None:
     policy.block.begin("p")
     with pytest.raises(ContractError, match=r"\[3, 4\].* got .*\[1, 4\]"):
         policy.block.push(blocks.to_kind(kind, torch.zeros(1, 4)))
+
+
+def test_state_is_not_part_of_the_weights() -> None:
+    """Weights that were trained in thousands of environments would not load into a policy for one robot."""
+    for name, make in blocks.POLICIES.items():
+        assert not make("torch").block.state_dict(), name
+
+
+def test_a_block_can_be_saved_after_an_export(tmp_path: Path) -> None:
+    """A policy could no longer be sent to another process once it was exported."""
+    policy = blocks.history("torch")
+    builders.export_step(policy.step, blocks.observations(0), tmp_path / "p")
+    again = blocks.history("torch")
+    again.block = pickle.loads(pickle.dumps(policy.block))
+    assert torch.equal(again.step(blocks.observations(1))["y"], policy.step(blocks.observations(1))["y"])
