@@ -14,7 +14,8 @@ Module               What
 ``clock``            phase clock that takes the time of a step
 ``filters``          low-pass and rate limiter of targets
 ``pd``               torques about position targets
-``observation``      named terms composed into one vector
+``terms``            named terms in order, and their description
+``observation``      terms composed into one vector
 ==================== ========================================================================
 
 Blocks with state share the rules of ``state``: ``begin(node)``, one change, ``reset(rows)``.

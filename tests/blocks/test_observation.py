@@ -22,9 +22,10 @@ from leapp_policy.blocks.delay import DelayTorch, DelayWarp
 from leapp_policy.blocks.filters import LowPassTorch, LowPassWarp
 from leapp_policy.blocks.gather import GatherTorch, GatherWarp, NameMap
 from leapp_policy.blocks.last_action import LastActionTorch, LastActionWarp
-from leapp_policy.blocks.observation import ObservationTerm, ObservationTerms, ObservationTorch, ObservationWarp
+from leapp_policy.blocks.observation import ObservationTorch, ObservationWarp
 from leapp_policy.blocks.pd import PdTorch, PdWarp
 from leapp_policy.blocks.quaternions import ProjectedGravityTorch, ProjectedGravityWarp, RotateTorch, RotateWarp
+from leapp_policy.blocks.terms import ObservationTerm, ObservationTerms
 from leapp_policy.errors import ConfigError, ContractError
 
 ROWS = 3

@@ -24,7 +24,7 @@ from leapp_policy.blocks.delay import DelayTorch, DelayWarp
 from leapp_policy.blocks.gather import GatherTorch, NameMap
 from leapp_policy.blocks.history import HistoryTorch, HistoryWarp
 from leapp_policy.blocks.last_action import LastActionTorch, LastActionWarp
-from leapp_policy.blocks.observation import ObservationTerm, ObservationTerms, ObservationTorch, ObservationWarp
+from leapp_policy.blocks.observation import ObservationTorch, ObservationWarp
 from leapp_policy.blocks.quaternions import (
     ProjectedGravityTorch,
     ProjectedGravityWarp,
@@ -34,6 +34,7 @@ from leapp_policy.blocks.quaternions import (
     convert_order,
     projected_gravity,
 )
+from leapp_policy.blocks.terms import ObservationTerm, ObservationTerms
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.errors import AnnotationError, ContractError
 from leapp_policy.specs import TensorSemantics
