@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks around a network: how observations are made, and what becomes of actions; each in torch and in Warp.
+
+==================== ========================================================================
+Module               What
+==================== ========================================================================
+``quaternions``      rotate, rotate inversely, projected gravity, element order
+``gather``           reorder by names
+``affine``           scale, offset, clip
+``normalizer``       frozen statistics, the twin of ``policies.normalizer``
+``history``          the last frames, laid out frame-major or term-major
+``delay``            whole steps of delay
+``last_action``      the last action
+``clock``            phase clock that takes the time of a step
+``filters``          low-pass and rate limiter of targets
+``pd``               torques about position targets
+``terms``            named terms in order, and their description
+``observation``      terms composed into one vector
+==================== ========================================================================
+
+Blocks with state share the rules of ``state``: ``begin(node)``, one change, ``reset(rows)``.
+"""
