@@ -100,6 +100,9 @@ def merge_models(
     for node in nodes:
         node.input[:] = [rename.get(name, name) for name in node.input]
         node.output[:] = [rename.get(name, name) for name in node.output]
+    for each in initializers:
+        # An output may be a constant: the next value of a flag that every step clears.
+        each.name = rename.get(each.name, each.name)
     inputs, outputs = _values(merged.inputs, values, names), _values(merged.outputs, values, names)
     ends = {each.name for each in (*inputs, *outputs)}
     inner = [each for each in described if rename.get(each.name, each.name) not in ends]

@@ -117,3 +117,23 @@ def test_picture(layout: str, tmp_path: Path) -> None:
     nodes = ["sense", "act"] if layout == "split" else ["pair"]
     for word in [*nodes, "x", "action", "kept_out", "Warp segment(s)"]:
         assert word in texts, word
+
+
+@pytest.mark.parametrize("backend", ["onnx", "pt2"])
+def test_next_state_that_is_a_constant(backend: str, tmp_path: Path) -> None:
+    """Fails if a flag that each step clears cannot be linked: its next value is a constant of the model."""
+
+    def step(obs: Obs) -> Obs:
+        y = annotate.output_tensors("first", {"y": annotate.input_tensors("first", {"x": obs["x"]}) + 1.0})
+        y = annotate.input_tensors("second", {"y": y})
+        fresh = annotate.state_tensors("second", {"fresh": torch.ones(2, 1)})
+        z = torch.where(fresh > 0.0, y * 10.0, y)
+        annotate.update_state("second", {"fresh": torch.zeros(2, 1)})
+        return {"z": annotate.output_tensors("second", {"z": z})}
+
+    export(step, {"x": torch.ones(2, 3)}, name="p", out_dir=tmp_path / "p", layout="merged", backend=backend)
+    runner = load(tmp_path / "p")
+    x = {"x": np.ones((2, 3), np.float32)}
+    assert [float(runner.step(x)["z"][0, 0]) for _ in range(3)] == [20.0, 2.0, 2.0]
+    runner.reset()
+    assert float(runner.step(x)["z"][0, 0]) == 20.0
