@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -111,7 +112,8 @@ def read_torch(source: Path | IO[bytes], label: str) -> Any:
                 f"Checkpoint '{label}' must hold tensors, numbers and containers alone, got an object of '{refused}', "
                 "which could run code and was not made; save the model's state_dict() instead."
             ) from error
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # torch's own first line advises to read the file with weights_only=False.
+        reason = (str(error).rpartition("WeightsUnpickler error: ")[2] or type(error).__name__).splitlines()[0]
         raise CheckpointError(
             f"Checkpoint '{label}' must be a file of torch.save(), got one that cannot be read ({reason}); check which "
             "loader is the right one."
@@ -193,8 +195,5 @@ def keys_of(found: Any) -> str:
 
 
 def _refused_global(message: str) -> str:
-    for mark in ("Unsupported global: GLOBAL ", "Unsupported class ", "Trying to instantiate unsupported class "):
-        _, found, rest = message.partition(mark)
-        if found:
-            return rest.split()[0].strip("'\"`.,")
-    return ""
+    found = re.search(r"(?:[Uu]nsupported (?:global: GLOBAL|GLOBAL|class)|instantiate unsupported class) ([\w.]+)", message)
+    return found.group(1).rstrip(".") if found else ""
