@@ -110,7 +110,7 @@ class NetworkPolicy(nn.Module):
         self.to(device)
         self.requires_grad_(False)
         self.eval()
-        self._first_buffers = {name: self.after.get_buffer(name).clone() for name in parts.state_buffers}
+        self._first_buffers = {name: each.clone() for name, each in self._kept_buffers().items()}
         self._state: dict[str, Tensor] = {}
         self.reset()
 
@@ -168,8 +168,8 @@ class NetworkPolicy(nn.Module):
                 shape = (self.num_envs, self.memory.num_layers, self.memory.hidden_size)
                 names = ("hidden", "cell") if isinstance(self.memory, nn.LSTM) else ("hidden",)
                 self._state = {name: torch.zeros(shape, device=self.device) for name in names}
-            for name, first in self._first_buffers.items():
-                self.after.get_buffer(name).copy_(first)
+            for name, each in self._kept_buffers().items():
+                each.copy_(self._first_buffers[name])
             return
         chosen = list(rows)
         if any(not 0 <= row < self.num_envs for row in chosen):
@@ -178,10 +178,11 @@ class NetworkPolicy(nn.Module):
             fresh = value.clone()
             fresh[chosen] = 0.0
             self._state[name] = fresh
-        for name, first in self._first_buffers.items():
+        for name, each in self._kept_buffers().items():
+            first = self._first_buffers[name]
             axis = _env_axis(name, first, self.num_envs)
             index = torch.tensor(chosen, device=first.device)
-            self.after.get_buffer(name).index_copy_(axis, index, first.index_select(axis, index))
+            each.index_copy_(axis, index, first.index_select(axis, index))
 
     def describe(self) -> dict[str, Any]:
         """Say what was loaded, what was assumed and what was left out; plain data for a report.
@@ -202,7 +203,11 @@ class NetworkPolicy(nn.Module):
         } | self._facts
 
     def _infer(self, groups: dict[str, Tensor]) -> Tensor:
-        if self._state_buffers:
+        if self._state_buffers and isinstance(self.after, torch.jit.ScriptModule):
+            annotate.register_buffer(
+                _NODE, {name.replace(".", "_"): each for name, each in self._kept_buffers().items()}
+            )
+        elif self._state_buffers:
             annotate.module(_NODE, self.after, buffer_names=self._state_buffers)
         if self._takes_groups:
             return self._checked_output(self.after(groups))
@@ -223,6 +228,10 @@ class NetworkPolicy(nn.Module):
         updated = annotate.update_state(_NODE, dict(zip(self._state, rows_first, strict=True)))
         self._state = dict(zip(self._state, _as_tuple(updated), strict=True))
         return y[0]
+
+    def _kept_buffers(self) -> dict[str, Tensor]:
+        known = dict(self.after.named_buffers())
+        return {name: known[name] for name in self._state_buffers}
 
     def _begin_anew_at_traces(self) -> None:
         session = current_session()

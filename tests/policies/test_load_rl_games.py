@@ -74,6 +74,8 @@ def settings(folder: Path, rnn: dict[str, Any] | None, clip: bool, separate: boo
         "device": "cpu",
         "device_name": "cpu",
         "clip_actions": clip,
+        "torch_compile": False,
+        "bounds_loss_coef": 1e-3,
         "normalize_input": True,
         "normalize_value": True,
         "normalize_advantage": True,
@@ -89,6 +91,7 @@ def settings(folder: Path, rnn: dict[str, Any] | None, clip: bool, separate: boo
         "gamma": 0.99,
         "tau": 0.95,
         "learning_rate": 1e-2,
+        "lr_schedule": None,
         "e_clip": 0.2,
         "clip_value": True,
         "entropy_coef": 0.0,
@@ -149,9 +152,6 @@ def test_acts_as_the_player(rnn: dict[str, Any] | None, separate: bool, tmp_path
     """The loaded policy would act in another way than rl_games' player."""
     path, player = train(tmp_path, rnn, separate=separate)
     policy = load_policy(path, num_envs=NUM_ENVS)
-    if separate and rnn:
-        # The player splits joint states of the two networks; its own network is asked here.
-        player.reset()
     assert largest_error(policy, player) <= 1e-6
     said = policy.describe()
     assert said["normalizer"] == "present: 5 features, frozen, eps 0, clip 5"
@@ -178,7 +178,7 @@ def test_numbers_of_numpy_are_read_and_nothing_else(tmp_path: Path) -> None:
     torch.save(found, path)
     assert load_rl_games(path).action_dim == 2
     torch.save(found | {"env_state": np.arange(3.0)}, path)
-    with pytest.raises(CheckpointError, match="could run code and was not made|cannot be read"):
+    with pytest.raises(CheckpointError, match="could run code and was not made"):
         load_rl_games(path)
 
 

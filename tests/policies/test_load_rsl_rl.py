@@ -80,7 +80,7 @@ def test_trained_variants(settings: dict[str, Any], tmp_path: Path) -> None:
 def test_heads_that_the_file_does_not_tell(distribution: dict[str, Any], head: Any, tmp_path: Path) -> None:
     """Deviations would be sent to the joints as if they were actions."""
     path, actor = rsl_rl_runs.train(tmp_path, {"distribution_cfg": dict(distribution)})
-    with pytest.raises(CheckpointError, match="records no action deviation.* pass head='deterministic'"):
+    with pytest.raises(CheckpointError, match=r"records no action deviation.* pass head='deterministic'"):
         load_rsl_rl(path)
     policy = load_rsl_rl(path, num_envs=4, head=head, head_range=(-2.0, 1.0))
     assert policy.action_dim == 2
@@ -154,7 +154,7 @@ def test_damaged_checkpoints_are_sentences(name: str, trained: tuple[Path, Any],
 def test_wrong_arguments_are_sentences(trained: tuple[Path, Any]) -> None:
     """A typing error would load the policy with a default in its place."""
     path, _ = trained
-    with pytest.raises(ConfigError, match="Activation must be one of .*'elu'.* got 'elou'"):
+    with pytest.raises(ConfigError, match=r"Activation must be one of .*'elu'.* got 'elou'"):
         load_rsl_rl(path, activation="elou")
     with pytest.raises(ConfigError, match=r"options must be among .* got \['num_env'\]"):
         load_rsl_rl(path, num_env=3)  # type: ignore[call-arg]

@@ -290,9 +290,9 @@ def test_other_files_and_policies_are_sentences(normalized: tuple[Path, Path, An
     (tmp_path / "c.zip").write_bytes(b"text")
     with pytest.raises(CheckpointError, match="got no zip file"):
         load_sb3(tmp_path / "c.zip")
-    with pytest.raises(CheckpointError, match="must be a model of stable-baselines3|must be a file of torch"):
+    with pytest.raises(CheckpointError, match="must be a model of stable-baselines3"):
         load_sb3(normalized[1])
     discrete = sb3.PPO("MlpPolicy", gym.make("CartPole-v1"), n_steps=8, batch_size=8, device="cpu")
     discrete.save(tmp_path / "d.zip")
-    with pytest.raises(CheckpointError, match="must have a box of actions, got <class 'gymnasium.*Discrete'>"):
+    with pytest.raises(CheckpointError, match=r"must have a box of actions, got <class 'gymnasium.*Discrete'>"):
         load_sb3(tmp_path / "d.zip")

@@ -80,7 +80,7 @@ def test_output_expression(tmp_path: Path) -> None:
 
 
 def test_scaler_of_skrl_1(tmp_path: Path) -> None:
-    """skrl 1 names the policy's scaler as skrl 2 names the critic's: one of them would be taken for the other."""
+    """Skrl 1 names the policy's scaler as skrl 2 names the critic's: one of them would be taken for the other."""
     path, agent = make(tmp_path)
     found = torch.load(path, weights_only=True)
     found["state_preprocessor"] = found.pop("observation_preprocessor")
