@@ -122,8 +122,13 @@ def export_policy(cfg: ExportCfg) -> Artifact:
             external=cfg.device.external,
         ),
         rate_hz=cfg.task.rate_hz,
-        info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
+        info={"task": cfg.task.env_id, "policy": cfg.policy.factory, **_described(policy)},
     )
+
+
+def _described(policy: Any) -> dict[str, Any]:
+    """What a loaded policy says of the file that it came from."""
+    return {"checkpoint": policy.describe()} if hasattr(policy, "describe") else {}
 
 
 def _configured_backend(cfg: BackendCfg, device: DeviceCfg) -> Backend:

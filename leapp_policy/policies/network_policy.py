@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,7 +107,7 @@ class NetworkPolicy(nn.Module):
         self._state_buffers = parts.state_buffers
         self._facts = dict(facts)
         self._semantics = dict(semantics or {})
-        self._trace: object | None = None
+        self._trace: Callable[[], object | None] = _no_trace
         self.to(device)
         self.requires_grad_(False)
         self.eval()
@@ -204,9 +205,9 @@ class NetworkPolicy(nn.Module):
 
     def _infer(self, groups: dict[str, Tensor]) -> Tensor:
         if self._state_buffers and isinstance(self.after, torch.jit.ScriptModule):
-            annotate.register_buffer(
-                _NODE, {name.replace(".", "_"): each for name, each in self._kept_buffers().items()}
-            )
+            # TorchScript modules do not give buffers by name; changes in place are seen this way.
+            kept = {name.replace(".", "_"): each for name, each in self._kept_buffers().items()}
+            annotate.register_buffer(_NODE, kept)
         elif self._state_buffers:
             annotate.module(_NODE, self.after, buffer_names=self._state_buffers)
         if self._takes_groups:
@@ -235,8 +236,10 @@ class NetworkPolicy(nn.Module):
 
     def _begin_anew_at_traces(self) -> None:
         session = current_session()
-        if session is not self._trace:
-            self._trace = session
+        has_ended = session is None and self._trace is not _no_trace
+        if has_ended or session is not self._trace():
+            # Weak: a policy outlives its export, and would keep all of the trace.
+            self._trace = _no_trace if session is None else weakref.ref(session)
             self.reset()
 
     def _known(self, tensors: Mapping[str, Tensor]) -> dict[str, TensorSemantics]:
@@ -271,6 +274,10 @@ class NetworkPolicy(nn.Module):
             elif part is not None and not isinstance(part, nn.Identity):
                 layers.append(type(part).__name__)
         return " > ".join(layers)
+
+
+def _no_trace() -> None:
+    return None
 
 
 def _checked_inputs(

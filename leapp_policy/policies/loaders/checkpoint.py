@@ -195,7 +195,5 @@ def keys_of(found: Any) -> str:
 
 
 def _refused_global(message: str) -> str:
-    found = re.search(
-        r"(?:[Uu]nsupported (?:global: GLOBAL|GLOBAL|class)|instantiate unsupported class) ([\w.]+)", message
-    )
+    found = re.search(r"[Uu]nsupported (?:global: GLOBAL|GLOBAL|class) ([\w.]+)", message)
     return found.group(1).rstrip(".") if found else ""
