@@ -98,6 +98,20 @@ def test_older_layouts(name: str) -> None:
         torch.testing.assert_close(got, torch.tensor(expected), rtol=0.0, atol=1e-6)
 
 
+@pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
+def test_the_model_that_rsl_rl_exports(dynamo: bool, trained: tuple[Path, Any], tmp_path: Path) -> None:
+    """The normaliser in rsl_rl's own ONNX file would be left behind, or its weights beside the file not be read."""
+    _, actor = trained
+    model = actor.as_onnx(verbose=False).eval()
+    names = {"input_names": model.input_names, "output_names": model.output_names}
+    torch.onnx.export(
+        model, model.get_dummy_inputs(), str(tmp_path / "p.onnx"), opset_version=18, dynamo=dynamo, **names
+    )
+    policy = load_policy(tmp_path / "p.onnx", num_envs=4)
+    assert policy.normalizer is not None
+    assert largest_error(policy, actor) <= 1e-6
+
+
 def test_named_groups_are_joined_in_order(trained: tuple[Path, Any]) -> None:
     """Observation groups would be joined in another order than in training."""
     path, _ = trained
