@@ -124,8 +124,13 @@ def _export(cfg: ExportCfg) -> Artifact:
             source_fallback=cfg.device.source_fallback,
         ),
         rate_hz=cfg.task.rate_hz,
-        info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
+        info={"task": cfg.task.env_id, "policy": cfg.policy.factory, **_described(policy)},
     )
+
+
+def _described(policy: Any) -> dict[str, Any]:
+    """What a loaded policy says of the file that it came from."""
+    return {"checkpoint": policy.describe()} if hasattr(policy, "describe") else {}
 
 
 def _configured_backend(cfg: BackendCfg, device: DeviceCfg) -> Backend:

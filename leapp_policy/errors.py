@@ -57,6 +57,10 @@ class ArtifactError(LeappPolicyError, ValueError):
     """An artifact folder is incomplete, damaged or does not belong together."""
 
 
+class CheckpointError(LeappPolicyError, ValueError):
+    """A trained policy's file is damaged, of another kind than stated, or holds what is not read."""
+
+
 class RuntimeLibraryError(LeappPolicyError, OSError):
     """The native library is missing or cannot be loaded."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,10 @@ from typing import Any
 
 import onnxruntime as ort
 import pytest
+import torch
 
 from leapp_policy.commands import _bench_page, _runtime_version, export_policy, run_bench, run_parity
-from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
+from leapp_policy.config import BenchScriptCfg, ExportCfg, OnnxCfg, ParityScriptCfg, PolicyCfg, TaskCfg
 from leapp_policy.deploy.timing import LatencyStats
 from leapp_policy.errors import ArtifactError, ConfigError
 
@@ -60,6 +62,21 @@ def test_task_that_does_not_exist(task: dict[str, Any], match: str, tmp_path: Pa
     with pytest.raises(ConfigError, match=match):
         export_policy(export_cfg(tmp_path / "p", **task))
     assert not any(tmp_path.iterdir())
+
+
+def test_a_loaded_policy_is_described_in_the_report(tmp_path: Path) -> None:
+    """Nobody could tell afterwards whether a normaliser was in the checkpoint, or what was assumed of it."""
+    network = torch.nn.Sequential(torch.nn.Linear(21, 8), torch.nn.Tanh(), torch.nn.Linear(8, 7))
+    torch.save(network.state_dict(), tmp_path / "net.pt")
+    cfg = export_cfg(tmp_path / "p", "leapp_policy.policies.loaders.load_torch")
+    inputs = {"joint_pos": 7, "joint_vel": 7, "target_pose": 7}
+    cfg.backend = OnnxCfg()
+    cfg.policy.kwargs = {"path": str(tmp_path / "net.pt"), "activation": "tanh", "inputs": inputs}
+    export_policy(cfg)
+    said = json.loads((tmp_path / "p" / "export.json").read_text())["info"]["checkpoint"]
+    assert said["normalizer"] == "none was told; one inside of the module is part of it"
+    assert said["assumed"] == ["activation tanh"]
+    assert said["mode"] == "evaluation, deterministic"
 
 
 def test_artifact_that_does_not_exist(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from leapp_policy.commands import make_policy
 from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, register_schemas, to_config
 from leapp_policy.deploy.onnx_session import OPTIMIZATION_LEVELS
-from leapp_policy.errors import ConfigError
+from leapp_policy.errors import CheckpointError, ConfigError
 from leapp_policy.exec import WarpCfg
 from leapp_policy.specs import Layout
 
@@ -64,10 +65,34 @@ def test_defaults_compose(config: str) -> None:
     assert cfg.task.rate_hz == 50.0
 
 
+# What a choice leaves to its user.
+TOLD = {"torchscript": ["policy.kwargs.observation_dim=3", "policy.kwargs.action_dim=2"]}
+LOADED = ["onnx_mlp", "rl_games", "rsl_rl", "sb3", "skrl", "torch", "torchscript"]
+
+
+def told(group: str, choice: str) -> list[str]:
+    return ["policy.kwargs.path=model", *TOLD.get(choice, [])] if group == "policy" and choice in LOADED else []
+
+
 @pytest.mark.parametrize(("config", "group", "choice"), choices())
 def test_every_choice_composes(config: str, group: str, choice: str) -> None:
     """A choice that the manual names would fail, or change nothing."""
-    assert type(compose(config, f"{group}={choice}")) is SCHEMAS[config]
+    assert type(compose(config, f"{group}={choice}", *told(group, choice))) is SCHEMAS[config]
+
+
+@pytest.mark.parametrize("choice", LOADED)
+def test_loaders_are_configured(choice: str) -> None:
+    """A loader would be found missing, or not take its own arguments, only after the start."""
+    with pytest.raises(ConfigError, match=r"kwargs\.path"):
+        compose("export_policy", f"policy={choice}", *told("policy", choice)[1:])
+    cfg = compose("export_policy", f"policy={choice}", *told("policy", choice))
+    with pytest.raises(CheckpointError, match="'model' must be a file, and there is none"):
+        make_policy(cfg.policy, num_envs=2, device="cpu")
+
+
+def test_every_policy_is_tested() -> None:
+    """A new loader's configuration would be composed by nobody."""
+    assert {path.stem for path in (CONF / "policy").glob("*.yaml")} == {"arm_reach", *LOADED}
 
 
 def test_every_group_is_used() -> None:
