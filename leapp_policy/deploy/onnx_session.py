@@ -53,7 +53,8 @@ class OnnxSession:
             optimization: Graph optimisation level, one of ``OPTIMIZATION_LEVELS``.
 
         Raises:
-            ConfigError: The level is unknown, or ONNX Runtime has no provider for the device.
+            ConfigError: The level is unknown, ONNX Runtime has no provider for the device, or ``stream`` is not of the
+            first GPU.
             RuntimeLibraryError: The operator library was not found.
             ArtifactError: ONNX Runtime refused the model.
         """
@@ -148,13 +149,14 @@ def open_onnx_session(
         An ``onnxruntime.InferenceSession`` on the provider of the device; CUDA without TF32.
 
     Raises:
-        ConfigError: The level is unknown, or ONNX Runtime has no provider for the device.
+        ConfigError: The level is unknown, ONNX Runtime has no provider for the device, or ``stream`` is not of the
+            first GPU.
         RuntimeLibraryError: The operator library was not found.
         ArtifactError: ONNX Runtime refused the model.
     """
     if optimization not in _LEVELS:
         raise ConfigError(f"Optimization level must be one of {list(_LEVELS)}, got '{optimization}'")
-    _check_device(device)
+    _check_device(device, stream)
     options = ort.SessionOptions()
     options.graph_optimization_level = _LEVELS[optimization]
     options.intra_op_num_threads = threads
@@ -175,10 +177,16 @@ def open_onnx_session(
         raise ArtifactError(f"Model '{model.name}' was refused by ONNX Runtime {ort.__version__}: {error}") from error
 
 
-def _check_device(device: str) -> None:
+def _check_device(device: str, stream: int | None) -> None:
     family, _, index = device.partition(":")
     if device != "cpu" and (family != "cuda" or not (index or "0").isdecimal()):
         raise ConfigError(f"Device must be 'cpu', 'cuda' or 'cuda:<index>', got '{device}'")
+    if stream is not None and int(index or "0"):
+        # Seen with ONNX Runtime 1.30 on the second of two GPUs: the inputs were read before that stream wrote them.
+        raise ConfigError(
+            f"A session on the caller's stream works on the first GPU alone, got '{device}'; synchronise that stream "
+            f"before each run instead, or make that GPU the first with CUDA_VISIBLE_DEVICES={index}"
+        )
     if family == "cuda" and "CUDAExecutionProvider" not in ort.get_available_providers():
         raise ConfigError(
             f"Device '{device}' needs ONNX Runtime's CUDA provider, this ONNX Runtime {ort.__version__} has "

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 HERE = Path(__file__).parent
+if torch.cuda.is_available():
+    # torch's current device, of which tests take streams and wait for, is that of the tests.
+    torch.cuda.set_device(os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cuda:0"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

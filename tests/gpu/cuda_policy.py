@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 import warp as wp
 from torch import Tensor
 
-DEVICE = "cuda:0"
+DEVICE = os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cuda:0")
 BATCH = 4
 NUM_JOINTS = 7
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -32,7 +33,7 @@ pytestmark = [
         unmanaged_cuda.find_cupti() is None, reason="needs the package cupti-python, without which nothing is seen"
     ),
 ]
-DEVICE = "cuda:0"
+DEVICE = os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cuda:0")
 ROWS, COLUMNS = 4, 3
 Inputs = Mapping[str, Tensor]
 

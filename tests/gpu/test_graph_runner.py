@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from leapp_policy.exec import GraphRunner, LaunchContext, Mode, Part, SegmentedB
 from leapp_policy.kinematics import ArmKinematics, InverseKinematics, KinematicChain, chain_from_mjcf
 from leapp_policy.pipeline import export
 
-DEVICE = "cuda:0"
+DEVICE = os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cuda:0")
 WIDTH = 64
 
 
