@@ -156,7 +156,8 @@ def open_onnx_session(
     """
     if optimization not in _LEVELS:
         raise ConfigError(f"Optimization level must be one of {list(_LEVELS)}, got '{optimization}'")
-    _check_device(device, stream)
+    _check_stream(device, stream)
+    _check_device(device)
     options = ort.SessionOptions()
     options.graph_optimization_level = _LEVELS[optimization]
     options.intra_op_num_threads = threads
@@ -177,20 +178,24 @@ def open_onnx_session(
         raise ArtifactError(f"Model '{model.name}' was refused by ONNX Runtime {ort.__version__}: {error}") from error
 
 
-def _check_device(device: str, stream: int | None) -> None:
+def _check_device(device: str) -> None:
     family, _, index = device.partition(":")
     if device != "cpu" and (family != "cuda" or not (index or "0").isdecimal()):
         raise ConfigError(f"Device must be 'cpu', 'cuda' or 'cuda:<index>', got '{device}'")
-    if stream is not None and int(index or "0"):
-        # Seen with ONNX Runtime 1.30 on the second of two GPUs: the inputs were read before that stream wrote them.
-        raise ConfigError(
-            f"A session on the caller's stream works on the first GPU alone, got '{device}'; synchronise that stream "
-            f"before each run instead, or make that GPU the first with CUDA_VISIBLE_DEVICES={index}"
-        )
     if family == "cuda" and "CUDAExecutionProvider" not in ort.get_available_providers():
         raise ConfigError(
             f"Device '{device}' needs ONNX Runtime's CUDA provider, this ONNX Runtime {ort.__version__} has "
             f"{ort.get_available_providers()}; install onnxruntime-gpu instead of onnxruntime"
+        )
+
+
+def _check_stream(device: str, stream: int | None) -> None:
+    index = device.partition(":")[2]
+    if stream is not None and index not in ("", "0"):
+        # Seen with ONNX Runtime 1.30 on the second of two GPUs: the inputs were read before that stream wrote them.
+        raise ConfigError(
+            f"A session on the caller's stream works on the first GPU alone, got '{device}'; synchronise that stream "
+            f"before each run instead, or make that GPU the first with CUDA_VISIBLE_DEVICES={index}"
         )
 
 

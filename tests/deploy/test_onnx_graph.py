@@ -65,4 +65,4 @@ def test_provider_that_is_not_there(artifact: Path) -> None:
 def test_a_stream_of_another_gpu_is_refused(tmp_path: Path) -> None:
     """Fails if a session reads its inputs before the caller's stream wrote them, as it was seen on a second GPU."""
     with pytest.raises(ConfigError, match=r"first GPU alone, got 'cuda:1'.*CUDA_VISIBLE_DEVICES=1"):
-        open_onnx_session(tmp_path / "m.onnx", device="cuda:1", stream=7)
+        onnx_session.open_onnx_session(tmp_path / "m.onnx", device="cuda:1", stream=7)
