@@ -25,6 +25,7 @@ from leapp_policy.artifact.manifest import (
 from leapp_policy.contract.derive import described
 from leapp_policy.contract.diff import Difference, diff_contracts
 from leapp_policy.contract.metadata import mirrored_contract, onnx_metadata
+from leapp_policy.contract.readers.onnx_metadata import load_model
 from leapp_policy.contract.schema import Contract, Results
 from leapp_policy.errors import ArtifactError, ContractError
 
@@ -65,17 +66,15 @@ def find_changes(folder: Path) -> list[Difference]:
     for entry in manifest.models:
         if entry.backend == "onnx":
             try:
-                copy = mirrored_contract(_model_metadata(folder / entry.path), entry.path)
+                copy = _mirror(folder / entry.path)
             except (ContractError, ImportError):
                 return []
             return [] if copy is None else diff_contracts(copy, manifest.contract)
     return []
 
 
-def _model_metadata(path: Path) -> dict[str, str]:
-    import onnx
-
-    return {each.key: each.value for each in onnx.load(path).metadata_props}
+def _mirror(path: Path) -> Contract | None:
+    return mirrored_contract({each.key: each.value for each in load_model(path).metadata_props}, path.name)
 
 
 def write_model_metadata(path: Path, contract: Contract) -> None:

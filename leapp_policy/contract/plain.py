@@ -156,7 +156,7 @@ def _coerce_union(hint: Any, value: Any, where: str) -> Any:
     for arm in arms:
         try:
             return _coerce(arm, value, where)
-        except ContractError as error:
+        except _KindError as error:
             nested = error
     if len(arms) == 1 and nested is not None:
         raise nested
@@ -204,5 +204,9 @@ def _expected(hint: Any) -> str:
     return "a mapping"
 
 
-def _refusal(hint: Any, value: Any, where: str) -> ContractError:
-    return ContractError(f"{where} must be {_expected(hint)}, got {value!r}")
+class _KindError(ContractError):
+    """A value is of another kind than asked for; another arm of a union may take it."""
+
+
+def _refusal(hint: Any, value: Any, where: str) -> _KindError:
+    return _KindError(f"{where} must be {_expected(hint)}, got {value!r}")

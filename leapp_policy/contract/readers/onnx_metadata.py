@@ -33,7 +33,7 @@ def read_onnx_metadata(path: Path, *, order: Sequence[str] | None = None) -> Con
     Raises:
         ContractError: It is no model, its metadata is damaged, or it names no joints and no order was given.
     """
-    model = _load(path)
+    model = load_model(path)
     metadata = {each.key: each.value for each in model.metadata_props}
     mirrored = mirrored_contract(metadata, path.name)
     if mirrored is not None:
@@ -60,7 +60,15 @@ def read_onnx_metadata(path: Path, *, order: Sequence[str] | None = None) -> Con
     )
 
 
-def _load(path: Path) -> Any:
+def load_model(path: Path) -> Any:
+    """Open an ONNX model without its external data.
+
+    Args:
+        path: The model.
+
+    Raises:
+        ContractError: It is none, or is damaged.
+    """
     import onnx
     from google.protobuf.message import DecodeError
 
