@@ -7,10 +7,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import builders
 import onnx
+import torch
+import yaml
 from onnx import TensorProto, helper
+from torch import Tensor
 
-from leapp_policy.contract import ActionSpec, Contract, InputSpec, Joint, RobotProfile, Term
+from leapp_policy.contract import (
+    ActionSpec,
+    Command,
+    Contract,
+    InputSpec,
+    Joint,
+    RobotProfile,
+    StartEnvelope,
+    Term,
+)
 
 DATA = Path(__file__).with_name("data")
 JOINTS = ("hip", "knee", "ankle")
@@ -31,6 +44,59 @@ def walker(**changes: Any) -> Contract:
         "actions": (ActionSpec("legs", kind="target/joint/position", joints=JOINTS, processed="targets"),),
     }
     return Contract(**{**fields, **changes})
+
+
+def legs_step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Raw actions from attitude and joints, and targets at twice their size and a tenth more."""
+    raw = builders.scaled(obs["joint_pos"]) + obs["imu"] * obs["root_quat"][:, :3]
+    return {"raw_actions": raw, "targets": raw * 2.0 + 0.1}
+
+
+def legs_contract(**changes: Any) -> Contract:
+    """What a robot must know of ``legs_step``."""
+    fields: dict[str, Any] = {
+        "rate_hz": 50.0,
+        "inputs": (
+            InputSpec("imu", (Term("pitch", 1, unit="rad", frame="base", range=(-3.1416, 3.1416)),)),
+            InputSpec("joint_pos", (Term("joint_pos", 3, kind="state/joint/position", unit="rad"),)),
+            InputSpec("root_quat", (Term("root_quat", 4, frame="world", element_names=("qw", "qx", "qy", "qz")),)),
+        ),
+        "joints": tuple(
+            Joint(name, position_limits=(-1.0, 1.0), default_pos=0.1, kp=20.0 + i, kd=1.0 / (3.0 + i))
+            for i, name in enumerate(JOINTS)
+        ),
+        "commands": (Command("twist", {"vx": (-0.5, 1.0)}),),
+        "actions": (
+            ActionSpec(
+                "legs",
+                kind="target/joint/position",
+                unit="rad",
+                raw="raw_actions",
+                processed="targets",
+                scale=(2.0, 2.0, 2.0),
+                offset=0.1,
+            ),
+        ),
+        "start": StartEnvelope({"pitch": (-0.2, 0.2)}),
+    }
+    return Contract(**{**fields, **changes})
+
+
+def edit_manifest(folder: Path, *, scale: float) -> None:
+    """Change one scale of an action by hand, as with a text editor."""
+    (path,) = folder.glob("*.yaml")
+    document = yaml.safe_load(path.read_text())
+    document["leapp_policy"]["contract"]["actions"][0]["scale"][1] = scale
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def legs_obs() -> dict[str, Any]:
+    """An observation of ``legs_step`` within all ranges."""
+    return {
+        "imu": torch.full((1, 1), 0.1).numpy(),
+        "joint_pos": torch.tensor([[0.1, 0.2, 0.3]]).numpy(),
+        "root_quat": torch.tensor([[1.0, 0.0, 0.0, 0.0]]).numpy(),
+    }
 
 
 def robot(order: Sequence[str] = ("ankle", "hip", "knee"), **changes: Any) -> RobotProfile:

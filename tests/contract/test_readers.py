@@ -63,8 +63,10 @@ BAD_METADATA = {
     "scales": ({"action_scale": "1.0,2.0"}, "has 2 values in action_scale for 3 joints"),
     "histories": ({"observation_history_lengths": "1,2"}, "has 2 observation history lengths for 4"),
     "histories by name": ({"observation_history_lengths": "{broken"}, "must be lengths by name"),
-    "driven joints": ({"joint_names": "a,b,c,d", "joint_stiffness": "", "joint_damping": "", "default_joint_pos": ""},
-                      "gives 3 values in 'actions' for 4 joints"),
+    "driven joints": (
+        {"joint_names": "a,b,c,d", "joint_stiffness": "", "joint_damping": "", "default_joint_pos": ""},
+        "gives 3 values in 'actions' for 4 joints",
+    ),
     "contract": ({"leapp_policy.contract": "{"}, "carries a damaged contract"),
     "contract of another digest": ({"leapp_policy.contract": "{}"}, "carries a contract that was changed"),
 }
