@@ -124,6 +124,7 @@ def export_policy(cfg: ExportCfg) -> Artifact:
             external=cfg.device.external,
         ),
         rate_hz=cfg.task.rate_hz,
+        contract=getattr(policy, "contract", None),
         info={"task": cfg.task.env_id, "policy": cfg.policy.factory},
     )
 
