@@ -225,7 +225,7 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
         ConfigError: The policy or the task does not exist.
     """
     folder = Path(cfg.artifact)
-    runner = load(folder, optimization=cfg.parity.optimization)
+    runner = load(folder, optimization=cfg.parity.optimization, ranges="warn")
     num_envs = batch_size(runner)
     device = runner.manifest.device
     reference = EagerPolicy(make_policy(cfg.policy, num_envs, device), device)

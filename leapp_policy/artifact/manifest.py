@@ -18,7 +18,7 @@ import yaml
 from leapp_policy.contract.derive import Traced, complete_contract, described
 from leapp_policy.contract.digest import data_digest
 from leapp_policy.contract.schema import Contract, StateSpec, Target
-from leapp_policy.errors import ArtifactError
+from leapp_policy.errors import ArtifactError, ContractError
 from leapp_policy.specs import Layout, NodeSpec, PolicySpec, TensorSemantics, TensorSpec
 
 SCHEMA = 1
@@ -351,7 +351,11 @@ def _bare_contract(manifest: Manifest) -> Contract:
     outputs = {e.name: e for m in manifest.models for e in m.outputs if f"{m.node}/{e.name}" in manifest.results}
     target = Target(device=manifest.device.partition(":")[0])
     traced = Traced(manifest.name, manifest.rate_hz, tuple(inputs.values()), tuple(outputs.values()), (), target)
-    return complete_contract(None, traced)
+    try:
+        return complete_contract(None, traced)
+    except ContractError:
+        # Its annotations were held to no contract; what they say wrongly keeps no artifact from running.
+        return Contract(name=manifest.name, rate_hz=manifest.rate_hz)
 
 
 def _in_order(models: tuple[ModelEntry, ...], flow: Mapping[str, tuple[str, ...]]) -> tuple[ModelEntry, ...]:

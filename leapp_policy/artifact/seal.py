@@ -124,7 +124,7 @@ def seal_artifact(folder: Path, *, accept_models: bool = False) -> list[Differen
         parameters |= {"sha256sum": file_digest(folder / entry.path), "md5sum": file_md5(folder / entry.path)}
     if manifest.initial_values:
         document["leapp_policy"]["initial_values_sha256"] = file_digest(folder / manifest.initial_values)
-    path.write_text(sealed_text(document))
+    _replace(path, sealed_text(document))
     return changes
 
 
@@ -164,4 +164,11 @@ def record_results(
     path = manifest_path(folder)
     document = yaml.safe_load(path.read_text())
     document["leapp_policy"]["contract"] = replace(manifest.contract, results=results).to_dict()
-    path.write_text(sealed_text(document))
+    _replace(path, sealed_text(document))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a robot may open it meanwhile."""
+    staged = path.with_name(f".{path.name}.new")
+    staged.write_text(text)
+    staged.replace(path)

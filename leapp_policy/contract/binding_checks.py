@@ -90,7 +90,10 @@ def _element_problems(what: str, term: Term, signal: Term, contract: Contract, r
                 "qy, qz or state quat_order, it is never guessed"
             )
         return
-    if term.is_joint and wanted is None:
+    if (term.is_pose or signal.is_pose) and None in (wanted, offered):
+        side = "the policy" if wanted is None else "the robot"
+        yield f"{what} holds a quaternion and {side} does not name its elements; name them, its order is never guessed"
+    elif term.is_joint and wanted is None:
         yield f"{what} has an element for each joint and no names for them; name them, they are never bound by index"
     elif wanted is not None and offered is None and (term.dim or 0) > 1 and _axes(wanted) != _AXES:
         yield f"{what} has elements {list(wanted)}, signal '{signal.name}' does not name its own; name them"

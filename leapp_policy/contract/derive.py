@@ -127,6 +127,8 @@ def _input_mismatches(said: InputSpec, spec: TensorSpec) -> Iterator[str]:
         single = len(said.terms) == 1
         if term.is_quaternion and term.quat_order is None and not (single and spec.semantics.element_names):
             yield f"term '{term.name}' of input '{said.name}' is a quaternion and must say quat_order wxyz or xyzw"
+        if term.is_pose and term.element_names is None and not (single and spec.semantics.element_names):
+            yield f"term '{term.name}' of input '{said.name}' holds a quaternion and must have element_names"
     if len(said.terms) == 1:
         for key in _SAID:
             ours, theirs = getattr(said.terms[0], key), getattr(spec.semantics, key)
@@ -206,11 +208,11 @@ def _with_joints(term: Term, joints: tuple[Joint, ...]) -> Term:
 
 
 def _joints(traced: Traced) -> tuple[Joint, ...]:
-    """Joints that annotations name: those of the targets first, else those of the positions."""
+    """Joints that annotations name: those of all targets, else those of the inputs."""
     for specs in (traced.outputs, traced.inputs):
-        for spec in specs:
-            if "/joint/" in (spec.semantics.kind or "") and spec.semantics.element_names:
-                return tuple(Joint(name) for name in spec.semantics.element_names)
+        named = [each.semantics.element_names or () for each in specs if "/joint/" in (each.semantics.kind or "")]
+        if any(named):
+            return tuple(Joint(name) for name in dict.fromkeys(name for names in named for name in names))
     return ()
 
 
@@ -247,8 +249,8 @@ def described(spec: TensorSpec, contract: Contract) -> TensorSpec:
     """
     terms = next((each.terms for each in contract.inputs if each.name == spec.name), ())
     if len(terms) == 1 and terms[0].history == 1:
-        term = terms[0]
-        return replace(spec, semantics=TensorSemantics(term.kind, term.unit, term.frame, term.element_names))
+        said = {key: getattr(terms[0], key) for key in _SAID if getattr(terms[0], key) is not None}
+        return replace(spec, semantics=replace(spec.semantics, **said))
     action = next((each for each in contract.actions if each.processed == spec.name), None)
     if action is None:
         return spec

@@ -65,8 +65,10 @@ class Term(Plain):
         self._check(said)
 
     def _check(self, said: str | None) -> None:
-        if (self.dim is not None and self.dim < 1) or self.history < 1:
-            raise self.refuse(f"must have dim and history of at least 1, got {self.dim} and {self.history}")
+        if (self.dim is not None and self.dim < 0) or self.history < 1:
+            raise self.refuse(
+                f"must have a dim of at least 0 and a history of at least 1, got {self.dim}, {self.history}"
+            )
         if self.quat_order is not None:
             if self.quat_order not in QUAT_ORDERS:
                 raise self.refuse(f"quat_order must be one of {list(QUAT_ORDERS)}, got '{self.quat_order}'")
@@ -92,6 +94,11 @@ class Term(Plain):
         if self.quat_order is not None:
             return True
         return self.dim == 4 and ("quat" in self.name.lower() or (self.kind or "").endswith("/rotation"))
+
+    @property
+    def is_pose(self) -> bool:
+        """Whether it holds a position and a quaternion, by its kind or name."""
+        return self.dim == 7 and ("pose" in self.name.lower() or (self.kind or "").endswith("/pose"))
 
     @property
     def is_joint(self) -> bool:

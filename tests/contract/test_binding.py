@@ -85,6 +85,18 @@ def test_named_elements_are_never_taken_by_position() -> None:
     np.testing.assert_array_equal(packed["c"], [[2.0, 1.0], [4.0, 3.0]])
 
 
+def test_pose_without_names_is_refused() -> None:
+    """D1: the quaternion in a pose of seven numbers would be read in one of two orders."""
+    names = ("x", "y", "z", "qw", "qx", "qy", "qz")
+    term = Term("target_pose", kind="command/body/pose", element_names=names)
+    policy = Contract("p", inputs=(InputSpec("target_pose", (term,)),))
+    (problem,) = check_robot(policy, RobotProfile("r", (Term("target_pose", 7),)))
+    assert "holds a quaternion and the robot does not name its elements" in problem
+    offered = Term("target_pose", element_names=("x", "y", "z", "qx", "qy", "qz", "qw"))
+    packed = bind(policy, RobotProfile("r", (offered,))).pack({"target_pose": np.arange(7.0)})
+    np.testing.assert_array_equal(packed["target_pose"], [[0.0, 1.0, 2.0, 6.0, 3.0, 4.0, 5.0]])
+
+
 def test_clip_then_scale() -> None:
     """A clipped and scaled term would go in raw, or scaled before the clip."""
     term = Term("v", 2, clip=(-1.0, None), scale=(0.5, 2.0))

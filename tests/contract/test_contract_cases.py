@@ -121,6 +121,25 @@ def test_range_of_each_element() -> None:
             check.check({"obs": bad})
 
 
+@pytest.mark.parametrize(("layout", "wrong"), [("time", [0, 2]), ("term", [0, 1])])
+def test_layout_of_histories(layout: str, wrong: list[int]) -> None:
+    """C5: a frame of one term would be held against the range of another."""
+    from leapp_policy.contract.ranges import RangeCheck
+
+    terms = tuple(
+        Term(name, 1, history=2, history_layout=layout, range=(0, high)) for name, high in (("a", 1), ("b", 9))
+    )
+    check = RangeCheck(Contract(inputs=(InputSpec("obs", terms),)), {"obs": (1, 4)}, "error")
+    for element in range(4):
+        obs = np.zeros((1, 4), np.float32)
+        obs[0, element] = 5.0
+        if element in wrong:
+            with pytest.raises(ContractError, match="'a' of input 'obs'"):
+                check.check({"obs": obs})
+        else:
+            check.check({"obs": obs})
+
+
 def other_model(folder: Path) -> None:
     """Put another policy's model into an artifact."""
     path = folder / "legs.onnx"

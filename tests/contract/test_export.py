@@ -33,6 +33,7 @@ from leapp_policy.contract.derive import Traced, complete_contract
 from leapp_policy.contract.metadata import onnx_metadata
 from leapp_policy.contract.readers import read_contract
 from leapp_policy.deploy.library import onnx_library
+from leapp_policy.deploy.policy_runner import load
 from leapp_policy.errors import ContractError
 from leapp_policy.specs import TensorSemantics, TensorSpec
 
@@ -62,6 +63,34 @@ def test_annotations_are_enough() -> None:
     assert found.joints == (Joint("hip"), Joint("knee"))
     assert found.actions == (ActionSpec("y", "target/joint/position", "rad", ("hip", "knee"), processed="y"),)
     assert found.states == TRACED.states
+
+
+def test_annotations_that_no_contract_can_hold(legs_copy: Path) -> None:
+    """An artifact of LEAPP would be refused for what its annotations say."""
+    path = legs_copy / "legs.yaml"
+    document = yaml.safe_load(path.read_text())
+    del document["leapp_policy"]
+    document["models"]["legs"]["inputs"][1]["element_names"] = [["a", "a", "b"]]
+    path.write_text(yaml.safe_dump(document))
+    assert load(legs_copy).contract == Contract(name="legs")
+    document["models"]["legs"]["inputs"][1]["element_names"] = [["a", "b", "c"]]
+    path.write_text(yaml.safe_dump(document))
+    assert load(legs_copy).contract.inputs[0].name == "imu"
+
+
+def test_joints_of_all_targets() -> None:
+    """The arms would be left out where legs and arms have an output each."""
+    arms = TensorSpec("arms", "float32", (1, 1), TensorSemantics("target/joint/position", "rad", None, ("elbow",)))
+    found = complete_contract(None, replace(TRACED, outputs=(*TRACED.outputs, arms)))
+    assert [each.name for each in found.joints] == ["hip", "knee", "elbow"]
+    assert [each.joints for each in found.actions] == [("hip", "knee"), ("elbow",)]
+
+
+def test_empty_and_wide_inputs() -> None:
+    """A signal of no elements, or an image, could not be exported any more."""
+    inputs = (TensorSpec("none", "float32", (2, 0)), TensorSpec("image", "float32", (2, 1, 8, 8)))
+    found = complete_contract(None, replace(TRACED, inputs=inputs))
+    assert [each.width for each in found.inputs] == [0, 64]
 
 
 def test_what_is_said_is_completed() -> None:
