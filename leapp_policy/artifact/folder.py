@@ -24,9 +24,9 @@ from leapp_policy.artifact.manifest import (
     file_md5,
     manifest_document,
     sealed_text,
-    traced_policy,
 )
 from leapp_policy.artifact.merge import merge_specs
+from leapp_policy.artifact.open_ends import traced_policy
 from leapp_policy.artifact.picture import draw_pipeline
 from leapp_policy.artifact.seal import write_model_metadata
 from leapp_policy.artifact.target import contract_target

@@ -10,6 +10,7 @@ import numpy as np
 
 from leapp_policy.contract.binding_checks import check_robot, term_elements
 from leapp_policy.contract.checks import gain_warnings
+from leapp_policy.contract.ranges import bounds
 from leapp_policy.contract.robot import RobotProfile, permutation
 from leapp_policy.contract.schema import ActionSpec, Contract, Term
 from leapp_policy.errors import ContractError
@@ -154,8 +155,7 @@ def _prepared(binding: TermBinding, value: np.ndarray) -> np.ndarray:
     if binding.order is not None:
         value = value[..., binding.order]
     if term.clip is not None:
-        low, high = term.clip
-        value = np.clip(value, -np.inf if low is None else low, np.inf if high is None else high)
+        value = np.clip(value, *bounds(term.clip, value.shape[-1]))
     return value if term.scale is None else value * np.asarray(term.scale, dtype=np.float32)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leapp_policy.contract.checks import check_profiles
+from leapp_policy.contract.plain import element_count
 from leapp_policy.contract.schema import (
     ActionSpec,
     Contract,
@@ -16,7 +17,6 @@ from leapp_policy.contract.schema import (
     StateSpec,
     Target,
     Term,
-    element_count,
 )
 from leapp_policy.errors import ContractError
 from leapp_policy.specs import TensorSemantics, TensorSpec

@@ -210,3 +210,37 @@ class _KindError(ContractError):
 
 def _refusal(hint: Any, value: Any, where: str) -> _KindError:
     return _KindError(f"{where} must be {_expected(hint)}, got {value!r}")
+
+
+def element_count(value: Numbers | Range | tuple[str, ...] | None) -> int | None:
+    """Return for how many elements a value speaks; None when it speaks for all.
+
+    Args:
+        value: Numbers, names, or a range.
+    """
+    return len(value) if isinstance(value, tuple) and not is_one_pair(value) else None
+
+
+def is_one_pair(value: Any) -> bool:
+    """Whether a value is one pair of bounds for all elements; numbers for each of two elements are none.
+
+    Args:
+        value: Numbers, names, or a range.
+    """
+    return isinstance(value, Bounds)
+
+
+def refuse_twice(owner: Plain, what: str, names: list[str]) -> None:
+    """Refuse a name that stands for two things.
+
+    Args:
+        owner: What has them.
+        what: What they are.
+        names: Their names.
+
+    Raises:
+        ContractError: One is there twice.
+    """
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        raise owner.refuse(f"has {what} {twice} twice; give each its own name")

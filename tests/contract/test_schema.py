@@ -123,6 +123,8 @@ def test_two_numbers_are_no_bounds() -> None:
         (("qw", "qx", "qy", "qz"), "wxyz"),
         (("x", "y", "z", "w"), "xyzw"),
         (("quat_x", "quat_y", "quat_z", "quat_w"), "xyzw"),
+        (("foot_w", "foot_x", "foot_y", "foot_z"), "wxyz"),
+        (("z", "y", "x", "w"), None),
         (("a", "b", "c", "d"), None),
     ],
 )
@@ -139,6 +141,9 @@ def test_term_of_a_block() -> None:
     assert term == replace(expected, history=5, history_layout="time")
     assert Term.from_mapping({**described, "history": None}).history == 1
     assert Term.from_mapping({"name": "a", "dim": 1, "history": 0}).history == 1
+    sides = Term.from_mapping({"name": "a", "dim": 2, "clip": [[-1.0, -2.0], 3.0], "history": 2}, history_layout="term")
+    assert sides.clip == ((-1.0, 3.0), (-2.0, 3.0))
+    assert sides.history_layout == "term"
     with pytest.raises(ContractError, match="unknown key 'noise'"):
         Term.from_mapping({"name": "a", "dim": 1, "noise": 0.1})
 
