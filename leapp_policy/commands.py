@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from leapp_policy.artifact.manifest import ModelEntry, file_digest
 from leapp_policy.artifact.onnx import BackendOnnx
 from leapp_policy.artifact.pt2 import BackendPt2
 from leapp_policy.artifact.registry import make_backend
+from leapp_policy.artifact.seal import record_results
 from leapp_policy.config import (
     BackendCfg,
     BenchScriptCfg,
@@ -124,6 +126,7 @@ def _export(cfg: ExportCfg) -> Artifact:
             source_fallback=cfg.device.source_fallback,
         ),
         rate_hz=cfg.task.rate_hz,
+        contract=getattr(policy, "contract", None),
         info={"task": cfg.task.env_id, "policy": cfg.policy.factory, **_described(policy)},
     )
 
@@ -234,7 +237,7 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
 
 def _parity(cfg: ParityScriptCfg) -> ParityResult:
     folder = Path(cfg.artifact)
-    runner = load(folder, optimization=cfg.parity.optimization)
+    runner = load(folder, optimization=cfg.parity.optimization, ranges="warn")
     num_envs = batch_size(runner)
     device = runner.manifest.device
     reference = EagerPolicy(make_policy(cfg.policy, num_envs, device), device)
@@ -256,7 +259,27 @@ def _parity(cfg: ParityScriptCfg) -> ParityResult:
     result = check_parity(reference, runner, lambda: make_env(task), compared, subject=_subject(folder, runner, cfg))
     write_parity_json(result, folder / "parity.json")
     write_html(result, folder / "parity.html")
+    record_results(folder, parity=_parity_summary(result))
     return result
+
+
+def _parity_summary(result: ParityResult) -> dict[str, Any]:
+    """What the contract keeps of a parity run; the rest is in its report."""
+    found: dict[str, Any] = {
+        "passed": result.passed,
+        "runtime": result.subject.runtime,
+        "optimization_level": result.subject.optimization_level,
+    }
+    if result.open_loop is not None:
+        found["open_loop"] = {"steps": result.open_loop.steps, "max_abs_error": _finite(result.open_loop.max_abs)}
+    if result.closed_loop is not None:
+        closed = result.closed_loop
+        found["closed_loop"] = {"episodes": len(closed.episodes), "success_flips": closed.success_flips}
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def batch_size(runner: PolicyRunner) -> int:
@@ -340,6 +363,11 @@ def _bench(cfg: BenchScriptCfg) -> dict[str, Any]:
     }
     write_json(folder / "bench.json", report)
     (folder / "bench.md").write_text(_bench_page(report, stats, paced, rate))
+    figures = {"median_us": stats[backend].median_us, "p99_us": stats[backend].p99_us, "n": stats[backend].n}
+    tail = {"rate_hz": float(rate), "p99_us": paced.p99_us, "max_us": paced.max_us, "n": paced.n}
+    record_results(
+        folder, latency={"runtime": runner.runtime, "num_envs": report["num_envs"], backend: figures, "paced": tail}
+    )
     return report
 
 

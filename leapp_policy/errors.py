@@ -75,3 +75,7 @@ class ConfigError(LeappPolicyError, ValueError):
 
 class ParityError(LeappPolicyError, AssertionError):
     """The exported policy does not act as the original did."""
+
+
+class ContractWarning(UserWarning):
+    """Something that a contract says is possible but seldom meant, e.g. a gain of zero."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from enum import Enum
@@ -25,8 +26,11 @@ from leapp_policy.artifact.folder import (
     written_name,
 )
 from leapp_policy.artifact.registry import make_backend
+from leapp_policy.contract.actions import check_actions
+from leapp_policy.contract.checks import gain_warnings
+from leapp_policy.contract.schema import Contract
 from leapp_policy.deploy.policy_runner import PolicyRunner
-from leapp_policy.errors import AnnotationError, ConfigError, ExportError
+from leapp_policy.errors import AnnotationError, ConfigError, ContractWarning, ExportError
 from leapp_policy.graph.build import build_nodes
 from leapp_policy.graph.link import find_results
 from leapp_policy.rollout.validation import perturb, recorded_executions, validate_executions
@@ -52,6 +56,7 @@ def export(
     march: str | None = None,
     cuda: CudaOptions | None = None,
     rate_hz: float = 0.0,
+    contract: Contract | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Trace a policy's step, export all of it, and check the result against the original.
@@ -68,6 +73,8 @@ def export(
         march: Instruction set level of exported CPU kernels, e.g. ``x86-64-v2``; None for the default.
         cuda: Which GPUs the kernels are built for, and how they are captured; None for the defaults.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
+        contract: What a robot must know: terms of inputs, joints, actions, ranges; what annotations say need not be
+            repeated.
         info: What else the report shall say, e.g. which checkpoint this is.
 
     Returns:
@@ -76,6 +83,7 @@ def export(
     Raises:
         TraceError: The step does something that cannot be recorded; the message names the line.
         ExportError: The graph has no form in the backend, or the written model gives other results.
+        ContractError: The contract does not fit what was traced, or a declared consumer would miss a key.
         ConfigError: The name or the layout is not valid.
     """
     _check_name(name)
@@ -91,7 +99,7 @@ def export(
     results = ()
     if session.layout is not Layout.SINGLE:
         results = find_results({name: each[-1] for name, each in session.passes.items()}, returned)
-    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, results)
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, results, contract)
 
 
 def _trace_once(session: TraceSession, step: Step, inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -147,17 +155,21 @@ def _write(
     rate_hz: float,
     info: Mapping[str, Any],
     results: tuple[tuple[str, str], ...] = (),
+    contract: Contract | None = None,
 ) -> Artifact:
     target = _target(session)
     graphs = build_nodes(session.passes, target)
     spec = PolicySpec(session.name, session.layout, tuple(graph.spec for graph in graphs), results, rate_hz)
     with staged_folder(out_dir) as folder:
-        spec, names = write_models(spec, graphs, backend, folder)
+        spec, names, whole = write_models(spec, graphs, backend, folder, contract)
         executions = recorded_executions(graphs, lambda key: written_name(spec, names, key))
+        runner = PolicyRunner(folder, ranges="off")
+        for _, expected in executions:
+            check_actions(whole, {name: expected[key].numpy() for name, key in runner.output_keys.items()})
         audit = {
             "schema": 1,
             "segments": [asdict(each) for graph in graphs for each in graph.audits],
-            "executions": validate_executions(PolicyRunner(folder), executions),
+            "executions": validate_executions(runner, executions),
         }
         write_json(folder / AUDIT_NAME, audit)
         read = {each.name for node in spec.nodes for each in node.inputs}
@@ -175,8 +187,10 @@ def _write(
         }
         write_json(folder / REPORT_NAME, report)
         files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    for sentence in gain_warnings(whole):
+        warnings.warn(f"Policy '{spec.name}': {sentence}", ContractWarning, stacklevel=3)
     segments = tuple(segment for node in spec.nodes for segment in node.segments)
-    return Artifact(out_dir, spec, segments, audit, files)
+    return Artifact(out_dir, spec, segments, audit, files, whole)
 
 
 def _target(session: TraceSession) -> TargetSpec:
@@ -224,7 +238,12 @@ def stop() -> None:
 
 
 def compile_graph(
-    *, out_dir: str | Path, backend: str | Backend = "onnx", rate_hz: float = 0.0, info: Mapping[str, Any] | None = None
+    *,
+    out_dir: str | Path,
+    backend: str | Backend = "onnx",
+    rate_hz: float = 0.0,
+    contract: Contract | None = None,
+    info: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Write the artifact of the trace that was stopped last.
 
@@ -232,12 +251,14 @@ def compile_graph(
         out_dir: Folder to write; it appears when everything has been checked, or not at all.
         backend: ``onnx``, ``pt2``, or a configured backend.
         rate_hz: Control rate that the policy was made for, 0 where unknown.
+        contract: What a robot must know; what annotations say need not be repeated.
         info: What else the report shall say.
 
     Raises:
         AnnotationError: No trace has been stopped in this context.
         SegmentMismatchError: A node with Warp segments was not executed twice.
         ExportError: The graph has no form in the backend, or the written model gives other results.
+        ContractError: The contract does not fit what was traced, or a declared consumer would miss a key.
     """
     if current_session() is not None:
         raise AnnotationError("compile_graph() found an open trace; call stop() first")
@@ -245,4 +266,4 @@ def compile_graph(
     if not isinstance(session, TraceSession):
         raise AnnotationError("compile_graph() found no trace; call start() and stop() around the annotated code first")
     chosen = make_backend(backend) if isinstance(backend, str) else backend
-    return _write(session, chosen, Path(out_dir), rate_hz, info or {})
+    return _write(session, chosen, Path(out_dir), rate_hz, info or {}, contract=contract)

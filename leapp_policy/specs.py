@@ -114,6 +114,7 @@ class TargetSpec:
         triple: Target triple of CPU objects, empty for CUDA.
         march: Instruction set level of CPU objects, e.g. ``x86-64-v3``.
         features: CPU features that the level needs.
+        wrp_format: Format number of the archive, 0 where there is none yet.
     """
 
     device: str
@@ -121,6 +122,7 @@ class TargetSpec:
     triple: str = ""
     march: str = ""
     features: tuple[str, ...] = ()
+    wrp_format: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from torch import Tensor
 
 from leapp_policy.artifact.folder import Artifact
+from leapp_policy.artifact.manifest import sealed_text
 from leapp_policy.deploy.policy_runner import PolicyRunner
 from leapp_policy.graph.bundle import unpack_bundle
 from leapp_policy.pipeline import export
@@ -117,7 +118,7 @@ def reseal(folder: Path) -> None:
     document = yaml.safe_load(manifest.read_text())
     (entry,) = document["models"].values()
     entry["parameters"]["sha256sum"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    manifest.write_text(yaml.safe_dump(document))
+    manifest.write_text(sealed_text(document))
 
 
 def edit_metadata(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:

@@ -4,25 +4,34 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import warp as wp
-import yaml
 from safetensors.torch import save_file
 
 from leapp_policy.artifact.backend import Backend
-from leapp_policy.artifact.manifest import ModelEntry, file_digest, manifest_document
+from leapp_policy.artifact.manifest import (
+    ModelEntry,
+    file_digest,
+    file_md5,
+    manifest_document,
+    sealed_text,
+)
 from leapp_policy.artifact.merge import merge_specs
+from leapp_policy.artifact.open_ends import traced_policy
 from leapp_policy.artifact.picture import draw_pipeline
+from leapp_policy.artifact.seal import write_model_metadata
+from leapp_policy.artifact.target import contract_target
+from leapp_policy.contract.derive import complete_contract
+from leapp_policy.contract.schema import Contract
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import Layout, PolicySpec, SegmentSpec
@@ -43,6 +52,7 @@ class Artifact:
         segments: The captured segments of all nodes.
         audit: What the checks at export found.
         files: Sizes in bytes by file name.
+        contract: What a robot must know.
     """
 
     path: Path
@@ -50,11 +60,16 @@ class Artifact:
     segments: tuple[SegmentSpec, ...]
     audit: Mapping[str, Any]
     files: Mapping[str, int]
+    contract: Contract = field(default_factory=Contract)
 
 
 def write_models(
-    spec: PolicySpec, graphs: Sequence[NodeGraph], backend: Backend, folder: Path
-) -> tuple[PolicySpec, dict[str, str]]:
+    spec: PolicySpec,
+    graphs: Sequence[NodeGraph],
+    backend: Backend,
+    folder: Path,
+    contract: Contract | None = None,
+) -> tuple[PolicySpec, dict[str, str], Contract]:
     """Write the models, the manifest and the description of the segments into a folder.
 
     Args:
@@ -62,13 +77,15 @@ def write_models(
         graphs: Its nodes in the order of execution.
         backend: Writes the models.
         folder: Existing empty folder.
+        contract: What the user said of the robot; None for nothing.
 
     Returns:
-        The pipeline as it was written, without the inputs that no model reads, and the names of traced tensors in
-        the linked model by ``node/tensor`` (empty for other layouts).
+        The pipeline as it was written, without the inputs that no model reads; the names of traced tensors in
+        the linked model by ``node/tensor`` (empty for other layouts); and the whole contract.
 
     Raises:
         ExportError: A node has no form in that backend.
+        ContractError: The contract does not fit the models.
     """
     if spec.layout is Layout.MERGED:
         merged, names = merge_specs(spec)
@@ -76,28 +93,38 @@ def write_models(
     else:
         names = {}
         models = [(graph.spec, backend.save(graph, folder)) for graph in graphs]
-    nodes, entries, details = [], [], {}
-    for node, written in models:
-        node = replace(node, inputs=tuple(each for each in node.inputs if each.name in written.inputs))
-        digest = file_digest(folder / written.path)
-        nodes.append(node)
-        md5 = hashlib.md5((folder / written.path).read_bytes(), usedforsecurity=False).hexdigest()
-        entries.append(ModelEntry(node.name, written.path, digest, written.backend, node.inputs, node.outputs, md5))
-        details[node.name] = written.details
+    nodes = tuple(
+        replace(node, inputs=tuple(each for each in node.inputs if each.name in written.inputs))
+        for node, written in models
+    )
     results = tuple(tuple(written_name(spec, names, "/".join(each)).split("/", 1)) for each in spec.results)
-    spec = replace(spec, nodes=tuple(nodes), results=results)
+    spec = replace(spec, nodes=nodes, results=results)
+    details = {node.name: written.details for node, written in models}
+    whole = complete_contract(contract, traced_policy(spec, contract_target(spec, backend.name, details)))
+    spec = replace(spec, rate_hz=whole.rate_hz)
+    entries = []
+    for node, written in zip(nodes, (each for _, each in models), strict=True):
+        path = folder / written.path
+        if written.backend == "onnx":
+            write_model_metadata(path, whole)
+        entries.append(
+            ModelEntry(
+                node.name, path.name, file_digest(path), written.backend, node.inputs, node.outputs, file_md5(path)
+            )
+        )
     initial = {f"{graph.spec.name}/{name}": each for graph in graphs for name, each in graph.initial.items()}
     values = {written_name(spec, names, key): each for key, each in initial.items()}
     values_name = f"{spec.name}_initial_values.safetensors"
+    document = manifest_document(spec, entries, details, system_information(), values_name, whole)
     if values:
         save_file({name: tensor.contiguous() for name, tensor in values.items()}, folder / values_name)
-    document = manifest_document(spec, entries, details, system_information(), values_name)
-    (folder / f"{spec.name}.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+        document["leapp_policy"]["initial_values_sha256"] = file_digest(folder / values_name)
+    (folder / f"{spec.name}.yaml").write_text(sealed_text(document))
     (folder / f"{spec.name}.svg").write_text(draw_pipeline(spec))
     described = [asdict(segment) for node in spec.nodes for segment in node.segments]
     constants = {node.name: [asdict(each) for each in node.constants] for node in spec.nodes}
     write_json(folder / SEGMENTS_NAME, {"segments": described, "constants": constants})
-    return spec, names
+    return spec, names, whole
 
 
 def written_name(spec: PolicySpec, names: Mapping[str, str], key: str) -> str:

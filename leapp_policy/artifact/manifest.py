@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from leapp_policy.errors import ArtifactError
+from leapp_policy.artifact.open_ends import open_ends
+from leapp_policy.contract.derive import Traced, complete_contract, described
+from leapp_policy.contract.digest import data_digest
+from leapp_policy.contract.schema import Contract, Target
+from leapp_policy.errors import ArtifactError, ContractError
 from leapp_policy.specs import Layout, NodeSpec, PolicySpec, TensorSemantics, TensorSpec
 
 SCHEMA = 1
@@ -58,6 +62,11 @@ class Manifest:
         feedback_flow: The same for the next step.
         results: ``node/output`` of each signal that a step returns.
         initial_values: File of the first values of what is fed back, empty where nothing is.
+        contract: What a robot must know; of an artifact that has none, what its models say.
+        has_contract: Whether the artifact has one.
+        seal: SHA-256 of the whole manifest when it was sealed, empty without a seal.
+        digest: The same of the manifest as it is.
+        initial_values_sha256: Digest of the file of first values, empty where unknown.
     """
 
     name: str
@@ -69,6 +78,11 @@ class Manifest:
     feedback_flow: Mapping[str, tuple[str, ...]]
     results: tuple[str, ...]
     initial_values: str
+    contract: Contract = field(default_factory=Contract)
+    has_contract: bool = False
+    seal: str = ""
+    digest: str = ""
+    initial_values_sha256: str = ""
 
 
 def file_digest(path: Path) -> str:
@@ -80,14 +94,44 @@ def file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def file_md5(path: Path) -> str:
+    """Return the MD5 of a file in hexadecimal, which LEAPP asks for; not trusted.
+
+    Args:
+        path: The file.
+    """
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a whole manifest but for its seal: models by their digests, wiring, contract.
+
+    Args:
+        document: The manifest as plain data.
+    """
+    own = {key: value for key, value in document["leapp_policy"].items() if key != "seal"}
+    return data_digest({**document, "leapp_policy": own})
+
+
+def sealed_text(document: dict[str, Any]) -> str:
+    """Return a manifest as YAML with its seal.
+
+    Args:
+        document: The manifest as plain data; its seal is set.
+    """
+    document["leapp_policy"]["seal"] = document_digest(document)
+    return yaml.safe_dump(document, sort_keys=False)
+
+
 def manifest_document(
     spec: PolicySpec,
     models: Sequence[ModelEntry],
     details: Mapping[str, Mapping[str, Any]],
     system: Mapping[str, str],
     initial_values: str,
+    contract: Contract,
 ) -> dict[str, Any]:
-    """Return the manifest as plain data.
+    """Return the manifest as plain data, not yet sealed.
 
     Args:
         spec: The pipeline.
@@ -95,6 +139,7 @@ def manifest_document(
         details: What each backend said of its model, by node.
         system: The machine that exported.
         initial_values: File of the first values of the state, where there is any.
+        contract: What a robot must know.
     """
     nodes = {node.name: node for node in spec.nodes}
     device = next((node.device for node in spec.nodes if node.device != "cpu"), "cpu")
@@ -107,13 +152,13 @@ def manifest_document(
     }
     values = {"initial_values": initial_values} if feedback else {}
     return {
-        "models": {each.node: _model(each, nodes[each.node], details[each.node]) for each in models},
+        "models": {each.node: _model(each, nodes[each.node], details[each.node], contract) for each in models},
         "pipeline": {
             "data_flow": flow,
             "feedback_flow": feedback,
             **values,
-            "inputs": _open_ends(spec, "inputs"),
-            "outputs": _open_ends(spec, "outputs"),
+            "inputs": open_ends(spec, "inputs"),
+            "outputs": open_ends(spec, "outputs"),
         },
         "system information": dict(system),
         "leapp_policy": {
@@ -123,14 +168,15 @@ def manifest_document(
             "rate_hz": spec.rate_hz,
             "device": device,
             "stages": {node.name: list(node.stages) for node in spec.nodes if node.stages},
+            "contract": contract.to_dict(),
         },
     }
 
 
-def _model(entry: ModelEntry, node: NodeSpec, details: Mapping[str, Any]) -> dict[str, Any]:
+def _model(entry: ModelEntry, node: NodeSpec, details: Mapping[str, Any], contract: Contract) -> dict[str, Any]:
     return {
-        "inputs": [_tensor(each) for each in entry.inputs],
-        "outputs": [_tensor(each) for each in entry.outputs],
+        "inputs": [tensor_entry(described(each, contract)) for each in entry.inputs],
+        "outputs": [tensor_entry(described(each, contract)) for each in entry.outputs],
         "parameters": {
             "model_path": entry.path,
             "md5sum": entry.md5,
@@ -142,7 +188,12 @@ def _model(entry: ModelEntry, node: NodeSpec, details: Mapping[str, Any]) -> dic
     }
 
 
-def _tensor(spec: TensorSpec) -> dict[str, Any]:
+def tensor_entry(spec: TensorSpec) -> dict[str, Any]:
+    """Return what a manifest says of a model input or output.
+
+    Args:
+        spec: The tensor.
+    """
     entry: dict[str, Any] = {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "type": "tensor"}
     meaning = spec.semantics
     for key in ("kind", "unit", "frame"):
@@ -153,39 +204,14 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
     return entry
 
 
-def _open_ends(spec: PolicySpec, side: str) -> dict[str, list[str]]:
-    """Inputs that no node makes, or outputs that no node takes, by node."""
-    taken = {source for node in spec.nodes for source in node.edges.values()}
-    ends: dict[str, list[str]] = {}
-    for node in spec.nodes:
-        if side == "inputs":
-            fed = set(node.edges) | {each.input for each in node.states}
-            names = [each.name for each in node.inputs if each.name not in fed]
-        else:
-            kept = {each.output for each in node.states}
-            if spec.results:
-                names = [each for name, each in spec.results if name == node.name]
-                if names:
-                    ends[node.name] = names
-                continue
-            names = [
-                each.name
-                for each in node.outputs
-                if (node.name, each.name) not in taken | {(node.name, k) for k in kept}
-            ]
-        if names:
-            ends[node.name] = names
-    return ends
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of an artifact.
+def manifest_path(folder: Path) -> Path:
+    """Return the file of an artifact's manifest.
 
     Args:
         folder: The artifact.
 
     Raises:
-        ArtifactError: There is no manifest, more than one, or it is damaged.
+        ArtifactError: There is none, or more than one.
     """
     found = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if len(found) != 1:
@@ -193,12 +219,25 @@ def read_manifest(folder: Path) -> Manifest:
         raise ArtifactError(
             f"Artifact '{folder}' must be a folder with one <name>.yaml, got {what}; export the policy again"
         )
+    return found[0]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of an artifact; whether it is as it was sealed is for ``check_seal``.
+
+    Args:
+        folder: The artifact.
+
+    Raises:
+        ArtifactError: There is no manifest, more than one, or it is damaged.
+    """
+    path = manifest_path(folder)
     try:
-        document = yaml.safe_load(found[0].read_text())
-        return _manifest(document, found[0].stem)
+        document = yaml.safe_load(path.read_text())
+        return _manifest(document, path.stem)
     except (yaml.YAMLError, CycleError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
-            f"Manifest '{found[0].name}' of artifact '{folder}' is damaged ({_one_line(error)}); export it again"
+            f"Manifest '{path.name}' of artifact '{folder}' is damaged ({_one_line(error)}); export it again"
         ) from error
 
 
@@ -225,7 +264,8 @@ def _manifest(document: Mapping[str, Any], stem: str) -> Manifest:
     )
     pipeline = document["pipeline"]
     flow = _flow(pipeline["data_flow"])
-    return Manifest(
+    has_contract = "contract" in own
+    found = Manifest(
         name=str(own["name"]),
         layout=Layout(own["layout"]),
         rate_hz=float(own["rate_hz"]),
@@ -235,7 +275,27 @@ def _manifest(document: Mapping[str, Any], stem: str) -> Manifest:
         feedback_flow=_flow(pipeline["feedback_flow"]),
         results=tuple(f"{node}/{name}" for node, names in pipeline["outputs"].items() for name in names),
         initial_values=str(pipeline.get("initial_values", "")),
+        contract=Contract.from_dict(own["contract"]) if has_contract else Contract(),
+        has_contract=has_contract,
+        seal=str(own.get("seal", "")),
+        digest=document_digest(document) if has_contract else "",
+        initial_values_sha256=str(own.get("initial_values_sha256", "")),
     )
+    return found if has_contract else replace(found, contract=_bare_contract(found))
+
+
+def _bare_contract(manifest: Manifest) -> Contract:
+    """What the models of an artifact without a contract say."""
+    fed = {target for flow in (manifest.data_flow, manifest.feedback_flow) for each in flow.values() for target in each}
+    inputs = {e.name: e for m in manifest.models for e in m.inputs if f"{m.node}/{e.name}" not in fed}
+    outputs = {e.name: e for m in manifest.models for e in m.outputs if f"{m.node}/{e.name}" in manifest.results}
+    target = Target(device=manifest.device.partition(":")[0])
+    traced = Traced(manifest.name, manifest.rate_hz, tuple(inputs.values()), tuple(outputs.values()), (), target)
+    try:
+        return complete_contract(None, traced)
+    except ContractError:
+        # Its annotations were held to no contract; what they say wrongly keeps no artifact from running.
+        return Contract(name=manifest.name, rate_hz=manifest.rate_hz)
 
 
 def _in_order(models: tuple[ModelEntry, ...], flow: Mapping[str, tuple[str, ...]]) -> tuple[ModelEntry, ...]:

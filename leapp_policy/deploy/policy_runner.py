@@ -16,6 +16,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from leapp_policy.artifact.manifest import Manifest, ModelEntry, file_digest, read_manifest
+from leapp_policy.artifact.seal import check_seal
+from leapp_policy.contract.ranges import RangeCheck, RangePolicy
 from leapp_policy.deploy.model_session import ModelSession, Port
 from leapp_policy.errors import ArtifactError, ContractError, LeappPolicyError
 from leapp_policy.specs import TensorSpec
@@ -28,6 +30,7 @@ class PolicyRunner:
 
     Attributes:
         manifest: What the artifact says of itself.
+        contract: What a robot must know of it.
         inputs: The signals to pass, by name.
         outputs: The signals that a step returns, by name.
         output_keys: ``node/output`` of each signal that a step returns.
@@ -38,7 +41,14 @@ class PolicyRunner:
     output_keys: dict[str, str]
 
     def __init__(
-        self, folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all"
+        self,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        threads: int = 1,
+        optimization: str = "all",
+        rate_hz: float | None = None,
+        ranges: RangePolicy = "error",
     ) -> None:
         """Check and open an artifact.
 
@@ -47,9 +57,13 @@ class PolicyRunner:
             device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
             threads: Threads of the runtime within an operator.
             optimization: Of ONNX models: ``disabled``, ``basic``, ``extended`` or ``all``.
+            rate_hz: Rate at which ``step`` will be called [Hz]; None leaves it unchecked.
+            ranges: What an input outside of its declared range does: ``error``, ``warn`` (once for each input) or
+                ``off``.
 
         Raises:
-            ArtifactError: It is incomplete, damaged, or does not fit this machine.
+            ArtifactError: It is incomplete, damaged, changed after it was sealed, or does not fit this machine.
+            ContractError: The policy was made for another rate.
             ConfigError: This machine cannot run on the device.
             RuntimeLibraryError: The native library was not found.
         """
@@ -57,14 +71,15 @@ class PolicyRunner:
         self.manifest: Manifest = read_manifest(folder)
         if not self.manifest.models:
             raise ArtifactError(f"Artifact '{folder}' has no model; export the policy again")
+        paths = [_checked_model(folder, entry) for entry in self.manifest.models]
+        check_seal(folder, self.manifest)
+        self.contract = self.manifest.contract
+        if rate_hz is not None:
+            _check_rate(self.manifest, rate_hz)
+        device = device or self.manifest.device
         self._models = [
-            _Model(
-                entry,
-                _open_session(
-                    _checked_model(folder, entry), entry, device or self.manifest.device, threads, optimization
-                ),
-            )
-            for entry in self.manifest.models
+            _Model(entry, _open_session(path, entry, device, threads, optimization))
+            for entry, path in zip(self.manifest.models, paths, strict=True)
         ]
         self.runtime = ", ".join(dict.fromkeys(model.session.runtime for model in self._models))
         self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
@@ -73,19 +88,21 @@ class PolicyRunner:
         self.state: dict[str, np.ndarray] = {key: value.copy() for key, value in self._initial.items()}
         self.inputs = self._open_inputs()
         self.outputs = self._open_outputs()
+        self._ranges = RangeCheck(self.contract, {name: spec.shape for name, spec in self.inputs.items()}, ranges)
         self._expected = {name: (spec, np.dtype(spec.dtype)) for name, spec in self.inputs.items()}
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one control step.
 
         Args:
-            obs: Each signal of ``inputs`` by name, in its stated shape and dtype, without NaN.
+            obs: Each signal of ``inputs`` by name, in its stated shape, dtype and range, without NaN.
 
         Returns:
             Each signal of ``outputs`` by name.
 
         Raises:
-            ContractError: A signal is missing, unknown, or has another shape or dtype than the manifest, or is NaN.
+            ContractError: A signal is missing, unknown, has another shape or dtype than the manifest, is NaN, or is
+                outside of its declared range.
             ArtifactError: The model's runtime reported an error.
         """
         self._check(obs)
@@ -153,6 +170,7 @@ class PolicyRunner:
                 raise ContractError(_mismatch(name, value, spec))
             if dtype.kind == "f" and value.size and math.isnan(value.min()):
                 raise ContractError(f"Input '{name}' must not have NaN; check the sensor before step()")
+        self._ranges.check(obs)
 
     def _open_inputs(self) -> dict[str, TensorSpec]:
         found: dict[str, TensorSpec] = {}
@@ -183,7 +201,15 @@ class PolicyRunner:
         return found
 
 
-def load(folder: str | Path, *, device: str | None = None, threads: int = 1, optimization: str = "all") -> PolicyRunner:
+def load(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    threads: int = 1,
+    optimization: str = "all",
+    rate_hz: float | None = None,
+    ranges: RangePolicy = "error",
+) -> PolicyRunner:
     """Open an artifact to run it.
 
     Args:
@@ -191,15 +217,20 @@ def load(folder: str | Path, *, device: str | None = None, threads: int = 1, opt
         device: Device to run on, e.g. ``cuda:1``; None for the one that it was exported for.
         threads: Threads of the runtime within an operator.
         optimization: Of ONNX models: ``disabled``, ``basic``, ``extended`` or ``all``.
+        rate_hz: Rate at which ``step`` will be called [Hz]; None leaves it unchecked.
+        ranges: What an input outside of its declared range does: ``error``, ``warn`` (once for each input) or ``off``.
 
     Returns:
         A ``PolicyRunner``: ``step(dict of arrays) -> dict of arrays`` and ``reset(rows=None)``.
 
     Raises:
-        ArtifactError: It is incomplete, damaged, or does not fit this machine.
+        ArtifactError: It is incomplete, damaged, changed after it was sealed, or does not fit this machine.
+        ContractError: The policy was made for another rate.
         RuntimeLibraryError: The native library was not found.
     """
-    return PolicyRunner(folder, device=device, threads=threads, optimization=optimization)
+    return PolicyRunner(
+        folder, device=device, threads=threads, optimization=optimization, rate_hz=rate_hz, ranges=ranges
+    )
 
 
 class _Model:
@@ -277,6 +308,16 @@ def _checked_model(folder: Path, entry: ModelEntry) -> Path:
     return path
 
 
+def _check_rate(manifest: Manifest, rate_hz: float) -> None:
+    """Refuse another rate than the policy's: its clocks, filters and velocities would be off."""
+    expected = manifest.contract.rate_hz or manifest.rate_hz
+    if expected and not math.isclose(rate_hz, expected, rel_tol=1e-3):
+        raise ContractError(
+            f"Policy '{manifest.name}' must run at {expected:g} Hz (dt {1.0 / expected:g} s), got {rate_hz:g} Hz; call "
+            "it at its own rate, or train it for the other one"
+        )
+
+
 def _initial_values(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
     """Read the first values of what is fed back."""
     wanted = {target for targets in manifest.feedback_flow.values() for target in targets}
@@ -290,6 +331,12 @@ def _initial_values(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
             f"Artifact '{folder}' has no readable initial values '{manifest.initial_values}' ({error}); copy the "
             "whole folder"
         ) from error
+    expected = manifest.initial_values_sha256
+    if expected and file_digest(path) != expected:
+        raise ArtifactError(
+            f"Initial values '{path.name}' do not belong to their manifest: expected SHA-256 {expected}, got "
+            f"{file_digest(path)}; copy the whole artifact again"
+        )
     if set(values) != wanted:
         raise ArtifactError(
             f"Initial values '{path.name}' must be those of {sorted(wanted)}, got {sorted(values)}; export again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, fx
@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from leapp_policy.deploy.torch_operator import bundle_tensor, warp_runner
 from leapp_policy.errors import ExportError, SegmentMismatchError, TraceError
 from leapp_policy.graph.audit import SegmentAudit, audit_segment
-from leapp_policy.graph.bundle import pack_bundle
+from leapp_policy.graph.bundle import archive_format, pack_bundle
 from leapp_policy.graph.freeze_check import check_frozen, check_results
 from leapp_policy.graph.link import link_nodes
 from leapp_policy.graph.metadata import encode_metadata, prune_segment, segment_label
@@ -97,6 +97,7 @@ def build_node(
     check_frozen(passes)
     segments = [_segment_spec(each, target) for each in traced.segments]
     bundles = [pack_bundle(each.archive) for each in traced.segments]
+    segments = [_with_format(*each) for each in zip(segments, bundles, strict=True)]
     encoded = [encode_metadata(spec, bundle) for spec, bundle in zip(segments, bundles, strict=True)]
     audits = [audit_segment(*each) for each in zip(traced.segments, encoded, bundles, strict=True)]
     module = _graph_module(traced, encoded, bundles)
@@ -164,6 +165,10 @@ def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
         gpu_source=source_in(segment.archive),
         kernel_modes=segment.kernel_modes,
     )
+
+
+def _with_format(segment: SegmentSpec, bundle: bytes) -> SegmentSpec:
+    return replace(segment, target=replace(segment.target, wrp_format=archive_format(bundle)))
 
 
 def _tensor_spec(name: str, tensor: Tensor, semantics: dict[str, TensorSemantics]) -> TensorSpec:

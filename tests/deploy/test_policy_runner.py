@@ -17,6 +17,7 @@ import yaml
 from torch import Tensor
 
 from leapp_policy import annotate
+from leapp_policy.artifact.manifest import file_digest, sealed_text
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.errors import ArtifactError, ConfigError, ContractError, LeappPolicyError, RuntimeLibraryError
 from leapp_policy.pipeline import export
@@ -133,10 +134,9 @@ def test_damaged_model_that_was_sealed_again(kind: str, copied: Copied) -> None:
     model = folder / "linear.onnx"
     damage(model, kind)
     document = yaml.safe_load((folder / "linear.yaml").read_text())
-    from leapp_policy.artifact.manifest import file_digest
 
     document["models"]["linear"]["parameters"]["sha256sum"] = file_digest(model)
-    (folder / "linear.yaml").write_text(yaml.safe_dump(document))
+    (folder / "linear.yaml").write_text(sealed_text(document))
     with pytest.raises(ArtifactError, match=r"'linear\.onnx' was refused by ONNX Runtime \d"):
         load(folder)
 
@@ -202,7 +202,7 @@ def test_edited_manifest(name: str, copied: Copied) -> None:
     folder = copied()
     document = yaml.safe_load((folder / "linear.yaml").read_text())
     edit(*MANIFEST_EDITS[name])(document)
-    (folder / "linear.yaml").write_text(yaml.safe_dump(document))
+    (folder / "linear.yaml").write_text(sealed_text(document))
     with pytest.raises(ArtifactError, match=r"Manifest 'linear\.yaml' .* is damaged"):
         load(folder)
 
@@ -226,7 +226,7 @@ def test_manifest_that_does_not_fit_its_model(key: str, value: Any, match: str, 
     folder = copied()
     document = yaml.safe_load((folder / "linear.yaml").read_text())
     edit(key, value)(document)
-    (folder / "linear.yaml").write_text(yaml.safe_dump(document))
+    (folder / "linear.yaml").write_text(sealed_text(document))
     with pytest.raises(ArtifactError, match=match):
         load(folder)
 

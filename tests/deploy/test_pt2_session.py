@@ -22,7 +22,7 @@ import yaml
 from torch import Tensor
 
 from leapp_policy import annotate
-from leapp_policy.artifact.manifest import file_digest
+from leapp_policy.artifact.manifest import file_digest, sealed_text
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.pt2_session import Pt2Session
 from leapp_policy.errors import ArtifactError, ContractError, RuntimeLibraryError
@@ -47,7 +47,7 @@ def seal(folder: Path) -> None:
     """Write the digest of the model into the manifest, as somebody who means it would."""
     document = yaml.safe_load((folder / "linear.yaml").read_text())
     document["models"]["linear"]["parameters"]["sha256sum"] = file_digest(folder / "linear.pt2")
-    (folder / "linear.yaml").write_text(yaml.safe_dump(document))
+    (folder / "linear.yaml").write_text(sealed_text(document))
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, bytes]], None]) -> None:
@@ -203,7 +203,7 @@ def test_manifest_that_does_not_fit_its_model(key: str, copied: Path) -> None:
         document = yaml.safe_load(kept)
         document["models"]["linear"][key][0] |= change
         document["pipeline"][key] = {"linear": [document["models"]["linear"][key][0]["name"]]}
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(sealed_text(document))
         with pytest.raises(ArtifactError, match=match):
             load(copied)
         path.write_text(kept)
