@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# type: ignore  (kernels are Warp's language in Python's clothes; Warp checks their types itself)
 """The G1 policy's gait clock and observation in Warp, from raw signals."""
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,11 @@ class _G1:
         self._stand = np.array(WALKER.default_pose)
         self._action = np.zeros(29)
         self._phase, self._stands = np.array([0.0, np.pi]), False
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        stands = np.array(self._stands, dtype=np.int32)
+        return {"phase": self._phase, "stands": stands, "last_action": self._action.astype(np.float32)}
 
     def observe(self, signals: Row) -> NDArray[np.float64]:
         command = signals["velocity_command"]

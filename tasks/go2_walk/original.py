@@ -20,6 +20,10 @@ class _Go2:
         self._stand = np.array([0.0, 0.8, -1.5] * 4)
         self._command, self._action = np.zeros(3), np.zeros(12)
 
+    @property
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        return {"applied_command": self._command.astype(np.float32), "last_action": self._action.astype(np.float32)}
+
     def observe(self, signals: Row) -> NDArray[np.float64]:
         x, y, z, w = signals["base_quat"]
         down = np.array([2 * (w * y - x * z), -2 * (y * z + w * x), 2 * (x * x + y * y) - 1])

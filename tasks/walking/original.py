@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,11 @@ Row = Mapping[str, NDArray[np.float64]]
 
 class OneRobot(Protocol):
     """Observation and action of one robot, in float64."""
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What lives from step to step, by the names and in the dtypes of our policy's state."""
+        ...
 
     def observe(self, signals: Row) -> NDArray[np.float64]:
         """Return the network's input for raw signals."""
@@ -51,6 +56,12 @@ class OriginalPolicy:
         self._make_robot = make_robot
         self.num_envs = num_envs
         self._robots = [make_robot() for _ in range(num_envs)]
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What the robots keep between steps, by name, batch first."""
+        rows = [robot.state for robot in self._robots]
+        return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Begin new episodes.

@@ -41,7 +41,7 @@ class WalkPolicy(nn.Module, ABC):
         network: nn.Module,
         walker: WalkerCfg,
         model_joints: Sequence[str],
-        action_scale: Sequence[float],
+        action_scale: tuple[float, ...],
         num_envs: int,
         device: str,
     ) -> None:
