@@ -289,7 +289,7 @@ def test_another_kind_of_network_is_refused() -> None:
     from leapp_policy.tasks.g1_walk.network import FastSacActor
     from leapp_policy.tasks.g1_walk.network import network_path as g1_path
 
-    with pytest.raises(ArtifactError, match="must be one chain|must consist of Gemm"):
+    with pytest.raises(ArtifactError, match=r"must be one chain|must consist of Gemm"):
         mlp_from_onnx(g1_path("fastsac"))
     with pytest.raises(ArtifactError, match="must have the operators"):
         FastSacActor.from_onnx(g1_path("ppo"))
