@@ -19,6 +19,7 @@ from leapp_policy.assets.wheel import locate
 
 from ..walking.env import WalkEnv
 from ..walking.robot import WalkerCfg
+from ..walking.scene import add_ground
 
 _LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
 _WAIST = ("waist_yaw", "waist_roll", "waist_pitch")
@@ -82,6 +83,5 @@ def make_model() -> mujoco.MjModel:
     """
     spec = mujoco.MjSpec.from_file(str(locate(G1_MODEL) / "holosoma" / "data" / "robots" / "g1" / "g1_29dof.xml"))
     spec.option.timestep = TIMESTEP
-    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], rgba=[0.7, 0.75, 0.8, 1])
-    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+    add_ground(spec, WALKER.floor)
     return spec.compile()

@@ -20,6 +20,7 @@ from leapp_policy.assets.wheel import locate
 
 from ..walking.env import WalkEnv
 from ..walking.robot import WalkerCfg
+from ..walking.scene import add_ground
 
 LEGS = ("FR", "FL", "RR", "RL")
 WALKER = WalkerCfg(
@@ -68,8 +69,7 @@ def make_model() -> mujoco.MjModel:
     for key in list(spec.keys):
         spec.delete(key)
     spec.option.timestep = TIMESTEP
-    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], rgba=[0.7, 0.75, 0.8, 1])
-    spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+    add_ground(spec, WALKER.floor)
     for name in WALKER.joint_names:
         joint = spec.joint(name)
         joint.armature, joint.frictionloss = _JOINT_ARMATURE, _JOINT_FRICTION

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Observation = dict[str, NDArray[np.float64]]
 
 
-class NamedPendulum(gym.Wrapper[Any, Any, Any, Any]):
+class NamedPendulum(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Keep the pole of a cart upright with a force.
 
     Observation: ``obs``, float64, shape ``[4]``: cart position [m], pole angle [rad], cart velocity [m/s], pole
@@ -26,7 +26,8 @@ class NamedPendulum(gym.Wrapper[Any, Any, Any, Any]):
         Args:
             env: The pendulum.
         """
-        super().__init__(env)
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
         self.observation_space = gym.spaces.Dict({"obs": env.observation_space})
 
     def reset(

@@ -20,7 +20,7 @@ from .robot import SIGNAL_NAMES, WalkerCfg
 
 _MAX_TILT = 1.0
 _START_JOINT_NOISE = 0.05
-_RENDER_SIZE = (360, 480)
+_RENDER_SIZE = (360, 360)
 Observation = dict[str, NDArray[np.float32]]
 
 
@@ -176,7 +176,7 @@ class WalkEnv(gym.Env[dict[str, Any], NDArray[np.float32]]):
         """Draw the robot from its side.
 
         Returns:
-            The picture, shape ``[360, 480, 3]``, or None without a render mode.
+            The picture, shape ``[360, 360, 3]``, or None without a render mode.
 
         Raises:
             ConfigError: No OpenGL platform is available.
@@ -186,9 +186,9 @@ class WalkEnv(gym.Env[dict[str, Any], NDArray[np.float32]]):
         renderer = self._renderer or make_renderer(self.model, *_RENDER_SIZE)
         self._renderer = renderer
         camera = mujoco.MjvCamera()
-        camera.lookat[:] = self.data.xpos[self._base] * (1.0, 1.0, 0.7)
+        camera.lookat[:] = self.data.xpos[self._base] * (1.0, 1.0, 0.85)
         yaw = np.degrees(np.arctan2(self._heading[1], self._heading[0]))
-        camera.distance, camera.elevation, camera.azimuth = 3.2 * self.data.xpos[self._base][2] + 0.6, -12.0, yaw + 90.0
+        camera.distance, camera.elevation, camera.azimuth = 2.0 * self.data.xpos[self._base][2] + 0.7, -12.0, yaw + 90.0
         renderer.update_scene(self.data, camera=camera)
         return renderer.render()
 

@@ -44,7 +44,7 @@ def test_environment_keeps_gymnasiums_rules() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message=".*(infinity|symmetric and normalized space).*")
+        warnings.filterwarnings("ignore", message=".*(infinity|symmetric and normalized space|from the unwrapped).*")
         check_env(make_env(), skip_render_check=True)
 
 
