@@ -3,7 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 """A picture of a walk: the robot at equal distances in time, from its side.
 
-Rendered where MuJoCo finds an OpenGL platform (``MUJOCO_GL=egl`` or ``osmesa``), else drawn as a stick figure.
+Rendered where the environment has a render mode and MuJoCo finds an OpenGL platform, else drawn as a stick figure.
 """
 
 from __future__ import annotations

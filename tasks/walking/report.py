@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table and pictures of walking artifacts: ``python -m leapp_policy.tasks.walking.report go2=DIR g1=DIR --out DIR``."""
+"""Table and pictures of walking artifacts: ``python -m leapp_policy.tasks.walking.report go2=DIR g1=DIR --out DIR``.
+
+With ``MUJOCO_GL=egl`` or ``MUJOCO_GL=osmesa`` the pictures are rendered, else they are stick figures.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,7 +69,10 @@ def report(name: str, artifact: Path, seeds: Sequence[int], out: Path) -> list[s
     """
     if name not in _TASKS:
         raise ConfigError(f"Robot must be one of {sorted(_TASKS)}, got '{name}'.")
-    task, env = _TASKS[name], _TASKS[name].make_env(render_mode="rgb_array")
+    task = _TASKS[name]
+    # Without a display and without a choice MuJoCo tries GLFW, which can end the process.
+    can_render = os.environ.get("MUJOCO_GL") in ("egl", "osmesa")
+    env = task.make_env(render_mode="rgb_array" if can_render else None)
     policies: dict[str, StepPolicy] = {
         "original: NumPy, published ONNX network": EagerPolicy(task.make_original()),
         "eager: Warp, torch": EagerPolicy(task.make_policy()),

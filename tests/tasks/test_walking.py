@@ -24,13 +24,16 @@ from leapp_policy.tasks.g1_walk.original import original as g1_original  # noqa:
 from leapp_policy.tasks.g1_walk.policy import G1WalkPolicy  # noqa: E402
 from leapp_policy.tasks.go2_walk.original import original as go2_original  # noqa: E402
 from leapp_policy.tasks.go2_walk.policy import ACTION_SCALE, Go2WalkPolicy, network_path  # noqa: E402
+from leapp_policy.tasks.walking import report  # noqa: E402
+from leapp_policy.tasks.walking.filmstrip import draw, film  # noqa: E402
 from leapp_policy.tasks.walking.network import mlp_from_onnx  # noqa: E402
 from leapp_policy.tasks.walking.original import OriginalPolicy  # noqa: E402
 from leapp_policy.tasks.walking.policy import WalkPolicy  # noqa: E402
 
+from leapp_policy.assets.wheel import CACHE_VARIABLE  # noqa: E402
 from leapp_policy.commands import EagerPolicy  # noqa: E402
 from leapp_policy.deploy.policy_runner import PolicyRunner, load  # noqa: E402
-from leapp_policy.errors import ArtifactError, ConfigError, ContractError  # noqa: E402
+from leapp_policy.errors import ArtifactError, AssetError, ConfigError, ContractError  # noqa: E402
 from leapp_policy.pipeline import export  # noqa: E402
 from leapp_policy.rollout.config import ParityCfg, ParityMode  # noqa: E402
 from leapp_policy.rollout.open_loop import open_loop  # noqa: E402
@@ -303,3 +306,35 @@ def test_reset_restores_the_first_step(robot: Robot, artifacts: Callable[[Robot]
     assert not np.array_equal(runner.step(obs)["action"], first)
     runner.reset()
     np.testing.assert_array_equal(runner.step(obs)["action"], first)
+
+
+def test_report_walks_and_draws(
+    robot: Robot, artifacts: Callable[[Robot], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table and the pictures of the manual could not be made again."""
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(report, "SECONDS", 0.2)
+    monkeypatch.setattr(report, "FILM_TIMES", (0.0, 0.1))
+    name = next(key for key, value in ROBOTS.items() if value is robot)
+    lines = report.report(name, artifacts(robot), (0, 1), tmp_path)
+    assert [line.split(" | ")[2] for line in lines] == ["2 of 2"] * 3
+    assert (tmp_path / f"{name}_walk.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match=r"Robot must be one of \['g1', 'go2'\], got 'go3'"):
+        report.report("go3", tmp_path, (0,), tmp_path)
+
+
+def test_stick_figures_without_opengl(robot: Robot, artifacts: Callable[[Robot], Path], tmp_path: Path) -> None:
+    """A machine without OpenGL would give no picture at all."""
+    env = make_env(robot).unwrapped
+    frames = film(load(artifacts(robot)), env, (0.0, 0.04))
+    assert [frame.picture for frame in frames] == [None, None]
+    assert abs(frames[0].bodies[env.model.body(env.walker.base).id][:2]).max() < 1e-9
+    draw(frames, env, "two moments", tmp_path / "film.png")
+    assert (tmp_path / "film.png").stat().st_size > 5000
+
+
+def test_missing_data_names_the_command(robot: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without the data would get a traceback or a path."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    with pytest.raises(AssetError, match="get it with `leapp-policy-assets g"):
+        make_env(robot)
