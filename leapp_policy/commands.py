@@ -62,7 +62,8 @@ class EagerPolicy:
         """Wrap a policy.
 
         Args:
-            policy: Has ``step(dict of tensors) -> dict of tensors``, and ``reset(rows)`` if it keeps state.
+            policy: Has ``step(dict of tensors) -> dict of tensors``; if it keeps something between steps, also
+                ``reset(rows)`` and, for a comparison of single steps, ``state``: tensors by name.
             device: Device of its tensors.
         """
         self._policy = policy
@@ -77,6 +78,12 @@ class EagerPolicy:
         with torch.no_grad():
             outputs = self._policy.step({name: torch.from_numpy(value).to(self._device) for name, value in obs.items()})
         return {name: tensor.numpy(force=True).copy() for name, tensor in outputs.items()}
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """What the policy keeps between steps, by name; empty where it does not show it as ``state``."""
+        kept = getattr(self._policy, "state", None) or {}
+        return {name: tensor.numpy(force=True).copy() for name, tensor in kept.items()}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
         """Begin new episodes.
@@ -255,6 +262,7 @@ def _parity(cfg: ParityScriptCfg) -> ParityResult:
         open_loop_seeds=tuple(range(cfg.parity.seeds)),
         rtol=cfg.parity.rtol,
         atol=cfg.parity.atol,
+        follow_state=cfg.parity.follow_state,
     )
     result = check_parity(reference, runner, lambda: make_env(task), compared, subject=_subject(folder, runner, cfg))
     write_parity_json(result, folder / "parity.json")

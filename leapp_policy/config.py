@@ -153,6 +153,7 @@ class ParityRunCfg:
         rtol: Relative tolerance; unset for the default of the dtype.
         atol: Absolute tolerance; unset for the default of the dtype.
         optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses; PT2 models have none.
+        follow_state: Begin each step of the open loop from the original's state, which needs a ``state`` of it.
     """
 
     mode: ParityMode = ParityMode.BOTH
@@ -162,6 +163,7 @@ class ParityRunCfg:
     rtol: float | None = None
     atol: float | None = None
     optimization: str = "all"
+    follow_state: bool = False
 
 
 @dataclass

@@ -65,6 +65,10 @@ class RuntimeLibraryError(LeappPolicyError, OSError):
     """The native library is missing or cannot be loaded."""
 
 
+class AssetError(LeappPolicyError, OSError):
+    """A robot model or a policy that is downloaded on demand is missing, or is not the pinned one."""
+
+
 class ContractError(LeappPolicyError, ValueError):
     """A signal is missing, unknown, or has another shape, dtype or range than the manifest."""
 

@@ -35,6 +35,10 @@ class ParityCfg:
     """Absolute tolerance of every floating output; None: by dtype (float32: 1e-5)."""
     tolerances: dict[str, Tolerance] = field(default_factory=dict)
     """Tolerances by output name; these go before ``rtol`` and ``atol``."""
+    follow_state: bool = False
+    """In the open loop, begin each step of the candidate from the reference's state, and compare the next state, too.
+    A policy that feeds its last action back can blow up the last bit of a float32 by thousands: this shows single
+    steps, the closed loop the rest."""
     constant_outputs: tuple[str, ...] = ()
     """Outputs that are constant by design (gains, say) and may be so without failing the run."""
     control: bool = True

@@ -13,20 +13,24 @@ from leapp_policy.rollout.compare import InputStats, OutputParity, compare_outpu
 from leapp_policy.rollout.config import ParityCfg
 from leapp_policy.rollout.result import OpenLoopResult, Overlay
 from leapp_policy.rollout.runner import EnvBatch, Episode, StepPolicy, roll_out
+from leapp_policy.rollout.state import follow_state, named_state
 
 if TYPE_CHECKING:
     from leapp_policy.rollout.runner import EnvFactory
 
 _CANDIDATE = "candidate:"
+_STATE = "state:"
 
 
 class _Pair:
     """Two policies as one: the reference's outputs keep their names, the candidate's get a prefix."""
 
-    def __init__(self, reference: StepPolicy, candidate: StepPolicy) -> None:
-        self._reference, self._candidate = reference, candidate
+    def __init__(self, reference: StepPolicy, candidate: StepPolicy, *, follows: bool) -> None:
+        self._reference, self._candidate, self._follows = reference, candidate, follows
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self._follows:
+            follow_state(self._reference, self._candidate)
         # Copied before the other side runs: the two may share input or output buffers.
         given = {name: value.copy() for name, value in obs.items()}
         outputs = {k: np.array(v) for k, v in self._reference.step(given).items()}
@@ -36,6 +40,10 @@ class _Pair:
                 f"The candidate must have the reference's outputs {sorted(outputs)}, got {sorted(other)}; "
                 "both must be exported from the same code."
             )
+        if self._follows:
+            # Overwritten before the next step: a wrong next value would otherwise be seen by nobody.
+            outputs |= {_STATE + name: value for name, value in named_state(self._reference).items()}
+            other = {**other, **{_STATE + name: value for name, value in named_state(self._candidate).items()}}
         return outputs | {_CANDIDATE + name: np.array(value) for name, value in other.items()}
 
     def reset(self, rows: Sequence[int] | None = None) -> None:
@@ -64,7 +72,8 @@ def open_loop(
         Errors by output; it fails past a tolerance, on NaN, and where agreement would prove nothing.
 
     Raises:
-        ConfigError: Reference and candidate are one object, so that its state would advance twice a step.
+        ConfigError: Reference and candidate are one object, so that its state would advance twice a step; or the
+            candidate shall follow the reference's state and they have not the same.
         ParityError: The two do not have the same outputs or shapes.
         ContractError: An action or observation does not fit.
     """
@@ -72,7 +81,9 @@ def open_loop(
         raise ConfigError("Reference and candidate must be two policies, got one object twice; load it again.")
     rollout = cfg.open_loop_rollout
     with EnvBatch(make_env, rollout) as envs:
-        episodes = roll_out(_Pair(reference, candidate), envs, rollout, on_progress=on_progress)
+        episodes = roll_out(
+            _Pair(reference, candidate, follows=cfg.follow_state), envs, rollout, on_progress=on_progress
+        )
     names = [name for name in episodes[0].outputs if not name.startswith(_CANDIDATE)]
     outputs = tuple(_compare(name, episodes, cfg) for name in names)
     inputs = tuple(input_stats(name, [e.obs[name] for e in episodes]) for name in episodes[0].obs)
@@ -122,7 +133,7 @@ def _uninformative(outputs: Sequence[OutputParity], inputs: Sequence[InputStats]
         f"Output '{output.name}' never changes in either policy, so that its agreement proves nothing; "
         "roll longer or livelier episodes, or list it in 'constant_outputs' if it is constant by design."
         for output in outputs
-        if output.constant and output.name not in cfg.constant_outputs
+        if output.constant and output.name not in cfg.constant_outputs and not output.name.startswith(_STATE)
     ]
     if inputs and all(signal.all_zero for signal in inputs):
         found.append(
@@ -133,6 +144,11 @@ def _uninformative(outputs: Sequence[OutputParity], inputs: Sequence[InputStats]
 
 def _notes(outputs: Sequence[OutputParity], inputs: Sequence[InputStats], cfg: ParityCfg) -> list[str]:
     notes = []
+    if cfg.follow_state:
+        notes.append(
+            "The candidate began each step from the reference's state, and what each made of it is compared as "
+            "'state:…': the errors are those of single steps."
+        )
     for signal in inputs:
         if signal.all_zero or signal.constant:
             what = "is zero" if signal.all_zero else "keeps one value"

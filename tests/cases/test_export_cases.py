@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from leapp_policy.artifact.onnx import BackendOnnx
 from leapp_policy.deploy.policy_runner import load
-from leapp_policy.errors import ExportError, FrozenValueError, HiddenStateError
+from leapp_policy.errors import ArtifactError, ExportError, FrozenValueError, HiddenStateError
 
 X = torch.arange(6.0).reshape(2, 3) / 5.0 - 0.4
 
@@ -56,6 +56,20 @@ def test_recurrent_state_fed_back(kind: str, layers: int, tmp_path: Path) -> Non
             ours = {name: got[f"{name}_next"] for name in state}
             theirs = {name: expected[f"{name}_next"] for name in state}
     assert np.abs(ours["h"]).max() > 0.01
+
+
+def test_recurrent_program_for_another_device(tmp_path: Path) -> None:
+    """G6: an LSTM's own zeros would stay on the CPU, and the first step on a GPU would end in torch's error."""
+    torch.manual_seed(0)
+    cell = nn.LSTM(3, 4, batch_first=True)
+    step: builders.Step = lambda obs: {"y": cell(obs["x"][:, None])[0][:, 0] * 1.0}  # noqa: E731
+    builders.export_step(step, {"x": X}, tmp_path / "p", backend="pt2")
+    if not torch.cuda.is_available():
+        with pytest.raises(ArtifactError, match=r"Model 'p.pt2' was refused by torch .*(CUDA|NVIDIA)"):
+            load(tmp_path / "p", device="cuda:0")
+        return
+    got = load(tmp_path / "p", device="cuda:0").step({"x": X.numpy()})["y"]
+    np.testing.assert_allclose(got, step({"x": X})["y"].detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 class Counter(nn.Module):

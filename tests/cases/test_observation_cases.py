@@ -18,6 +18,7 @@ import torch
 import warp as wp
 from torch import Tensor, nn
 
+from leapp_policy import annotate
 from leapp_policy.artifact.manifest import read_manifest
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.errors import ArtifactError, ContractError, FrozenValueError, TraceError
@@ -184,6 +185,33 @@ def test_last_action_fed_back(tmp_path: Path) -> None:
         expected = step({"x": x, "last_action": expected})["action"]
         np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(got, 0.2 * x.numpy() / 1.9, rtol=1e-4)
+
+
+def test_last_action_belongs_to_the_graph(tmp_path: Path) -> None:
+    """F2: the user would feed the last action, and with the processed one (twice as large) the loop diverges."""
+    kept = {"last_action": torch.zeros(1, 2)}
+
+    def step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        x = annotate.input_tensors("p", {"x": obs["x"]})
+        last = annotate.state_tensors("p", kept)
+        action = 0.5 * builders.scaled(x, 0.4) - 0.9 * last
+        kept["last_action"] = annotate.update_state("p", {"last_action": action})
+        outputs = {"action": action, "joint_pos_target": 2.0 * action}
+        return dict(zip(outputs, annotate.output_tensors("p", outputs), strict=True))
+
+    builders.export_step(step, {"x": torch.ones(1, 2)}, tmp_path / "p")
+    runner = load(tmp_path / "p")
+    assert list(runner.inputs) == ["x"]
+    kept["last_action"] = torch.zeros(1, 2)
+    x = torch.tensor([[1.0, -2.0]])
+    for _ in range(200):
+        got = runner.step({"x": x.numpy()})
+        expected = step({"x": x})
+        for name, value in expected.items():
+            np.testing.assert_allclose(got[name], value.numpy(), rtol=1e-5, atol=1e-6)
+        # A body that follows the target: what it measures depends on what was done.
+        x = 0.9 * x + 0.1 * torch.from_numpy(got["joint_pos_target"])
+    assert np.abs(got["joint_pos_target"]).max() < 1.0
 
 
 def test_action_clip_is_in_the_graph(tmp_path: Path) -> None:

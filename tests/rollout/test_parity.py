@@ -313,3 +313,54 @@ def test_json_round_trips(tmp_path):
     assert loaded["subject"]["versions"] == {"onnx": "1"}
     assert loaded["open_loop"]["outputs"][0]["first_past"] == {"seed": 0, "step": 0}
     assert len(loaded["closed_loop"]["episodes"][1]["curve"]) == 8
+
+
+class Growing:
+    """``action = joint_pos + 3 kept`` and ``kept = 0.9 action``: feedback of the last action blows up an error."""
+
+    def __init__(self, key="kept", *, rounding=0.0, kept_error=0.0, dtype=np.float64):
+        self.key, self.rounding, self.kept_error, self.dtype = key, rounding, kept_error, dtype
+        self.reset()
+
+    def reset(self, rows=None):
+        self.state = {self.key: np.zeros((1, 1), self.dtype)}
+
+    def step(self, obs):
+        action = np.clip(obs["joint_pos"] + 3.0 * self.state[self.key], -50.0, 50.0) + self.rounding
+        self.state[self.key] = (action * 0.9 + self.kept_error).astype(self.dtype)
+        return {"action": action}
+
+
+def following(candidate, **options):
+    return open_loop(Growing(), candidate, PointEnv, cfg(atol=1e-6, rtol=0.0, **options))
+
+
+def test_single_steps_do_not_inherit_earlier_rounding():
+    """Fails if the last bit of a first step, which feedback of the action blows up, is held against an export."""
+    candidate = Growing("p/kept_in", rounding=1e-7)
+    assert not following(candidate).passed
+    result = following(candidate, follow_state=True)
+    assert result.passed, result.reasons
+    assert output(result, "action").max_abs == pytest.approx(1e-7, rel=1e-3)
+    assert any("began each step from the reference's state" in note for note in result.notes)
+
+
+def test_a_wrong_next_state_is_found_where_the_state_is_followed():
+    """F2: fails if a wrong last action is overwritten each step and seen by nobody."""
+    result = following(Growing("p/kept_in", kept_error=0.01), follow_state=True)
+    (reason,) = result.reasons
+    assert "Output 'state:kept' is past its tolerance" in reason
+
+
+@pytest.mark.parametrize(
+    ("candidate", "match"),
+    [
+        (Linear(), r"needs a 'state' of both policies, got \['kept'\] of the reference and \[\] of the candidate"),
+        (Growing("p/memory_in"), r"one set of names, got \['kept'\] of the reference and \['memory'\]"),
+        (Growing("p/kept_in", dtype=np.float32), r"State 'kept' must be float32 \[1, 1\] .*, got float64 \[1, 1\]"),
+    ],
+)
+def test_states_that_do_not_fit_are_refused(candidate, match):
+    """Fails if one value is taken for another, or a policy without a state is compared as if it had one."""
+    with pytest.raises(ConfigError, match=match):
+        following(candidate, follow_state=True)
