@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from leapp_policy.commands import EagerPolicy, quiet_warp
+from leapp_policy.commands import EagerPolicy
 from leapp_policy.deploy.policy_runner import load
 from leapp_policy.errors import ConfigError, LeappPolicyError
+from leapp_policy.exec.warp_settings import WarpCfg, apply_warp_settings
 from leapp_policy.rollout.runner import StepPolicy
 
 from .. import g1_walk, go2_walk
@@ -109,7 +110,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10, help="number of episodes")
     parser.add_argument("--out", type=Path, default=Path("outputs"), help="folder of the pictures")
     given = parser.parse_args()
-    quiet_warp()
+    apply_warp_settings(WarpCfg())
     given.out.mkdir(parents=True, exist_ok=True)
     print("| robot | policy | upright 10 s | shortest | distance | largest tilt | one step | running free |")
     print("|---|---|---|---|---|---|---|---|")
