@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 ARTIFACT ?= outputs/arm_reach
 
+# Processes that run the tests; a file's tests stay together.
+TEST_WORKERS ?= 2
+
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What the installed libraries are built from.
@@ -23,7 +26,7 @@ demo: $(STAMP)
 	@echo "Open $(ARTIFACT)/parity.html to see how the exported policy acts."
 
 test: $(STAMP) native-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff check .

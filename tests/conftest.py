@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 import torch
 import warp as wp
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Warp asks processes that compile at once for a kernel cache each; it is opened at the first use, below.
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapp_policy_tests"
+    os.environ.setdefault("WARP_CACHE_PATH", str(caches / os.environ["PYTEST_XDIST_WORKER"]))
 wp.config.log_level = wp.LOG_WARNING
 wp.set_device(graph_runs.DEVICE)
 torch.set_num_threads(1)

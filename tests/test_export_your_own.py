@@ -48,7 +48,7 @@ def test_from_rsl_rl(tmp_path: Path) -> None:
     said = run(bind, tmp_path)
     assert "joint_pos / joint_pos  <-  joint_pos, elements [1, 0]" in said
     assert "base_quat / base_quat  <-  base_quat, elements [3, 0, 1, 2]" in said
-    assert "targets, elements [1, 0]  ->  knee, hip" in said
+    assert "joint_pos_target, elements [1, 0]  ->  knee, hip" in said
 
 
 def test_from_stable_baselines3(tmp_path: Path) -> None:
