@@ -65,15 +65,19 @@ native-test-aarch64: $(STAMP)
 	fi
 
 # The long run of the fuzz targets: each takes FUZZ_RUNS inputs, or FUZZ_SECONDS where that is less.
-# With clang's libFuzzer they follow coverage (apt install clang libfuzzer-14-dev); g++ works too.
+# Logs are kept in build/fuzz/logs. With clang's libFuzzer they follow coverage (apt install clang libfuzzer-14-dev); g++ works too.
 fuzz: $(STAMP)
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	    -DPython_EXECUTABLE=$(abspath $(BIN))/python -DCMAKE_CXX_COMPILER=$(FUZZ_CXX) \
 	    -DLEAPP_POLICY_BUILD_FUZZERS=ON -DLEAPP_POLICY_SANITIZE=address,undefined -DCMAKE_BUILD_TYPE=RelWithDebInfo
 	$(BIN)/cmake --build build/fuzz
+	mkdir -p build/fuzz/logs
 	set -e; for target in $(FUZZERS); do \
+	    echo "$$target: build/fuzz/logs/$$target.log"; \
 	    build/fuzz/runtime/fuzz/$$target -runs=$(FUZZ_RUNS) -max_total_time=$(FUZZ_SECONDS) -max_len=8192 \
-	        build/fuzz/runtime/fuzz/found/$$target runtime/fuzz/corpus/$$target; \
+	        build/fuzz/runtime/fuzz/found/$$target runtime/fuzz/corpus/$$target \
+	        > build/fuzz/logs/$$target.log 2>&1 || { tail -n 40 build/fuzz/logs/$$target.log; exit 1; }; \
+	    tail -n 1 build/fuzz/logs/$$target.log; \
 	done
 
 # torch first and pinned: of this version pip takes a CPU build where one is offered.
