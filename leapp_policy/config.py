@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from leapp_policy.errors import ConfigError
 from leapp_policy.exec.warp_settings import WarpCfg
 from leapp_policy.rollout.config import ParityMode
+from leapp_policy.rollout.runner import VectorMode
 from leapp_policy.specs import Layout, SegmentsMode
 
 T = TypeVar("T")
@@ -153,6 +154,12 @@ class ParityRunCfg:
         rtol: Relative tolerance; unset for the default of the dtype.
         atol: Absolute tolerance; unset for the default of the dtype.
         optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses; PT2 models have none.
+        vector: Vectorised environments and their autoreset mode; each row goes on for two episodes of ``steps``.
+        levels: Whether the recorded signals are replayed at every optimisation level.
+        repeat: Whether each side sees them twice.
+        resets: Whether they are replayed with resets of all and of some rows.
+        fresh: Steps of random inputs; 0 for none.
+        ranges: Lowest and highest value of random inputs, by input; others: what was seen.
     """
 
     mode: ParityMode = ParityMode.BOTH
@@ -162,6 +169,12 @@ class ParityRunCfg:
     rtol: float | None = None
     atol: float | None = None
     optimization: str = "all"
+    vector: VectorMode = VectorMode.OFF
+    levels: bool = True
+    repeat: bool = True
+    resets: bool = True
+    fresh: int = 100
+    ranges: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -203,6 +216,10 @@ class ParityScriptCfg:
         parity: What is compared.
         warp: How Warp compiles the original's kernels and what it checks.
         artifact: Folder of the artifact; the report is written into it.
+        trace: Recorded signals (``.npz``) to compare on instead of an environment.
+        record: Where to write the signals of the open loop and the original's outputs (``.npz``).
+        junit: Where to write JUnit XML for CI.
+        mutations: Whether faults are planted into the artifact to see that the comparison fails.
     """
 
     task: TaskCfg = field(default_factory=TaskCfg)
@@ -210,6 +227,10 @@ class ParityScriptCfg:
     parity: ParityRunCfg = field(default_factory=ParityRunCfg)
     warp: WarpCfg = field(default_factory=WarpCfg)
     artifact: str = MISSING
+    trace: str = ""
+    record: str = ""
+    junit: str = ""
+    mutations: bool = False
 
 
 @dataclass

@@ -180,9 +180,7 @@ def _judge(
     )
 
 
-def _seeds(
-    cfg: ParityCfg, opened: OpenLoopResult | None, determinism: DeterminismReport | None
-) -> tuple[int, ...]:
+def _seeds(cfg: ParityCfg, opened: OpenLoopResult | None, determinism: DeterminismReport | None) -> tuple[int, ...]:
     if determinism is None and opened is not None:
         return tuple(opened.outputs[0].error_curves)
     return _numbers(cfg.rollout.seeds)
