@@ -27,6 +27,7 @@ from leapp_policy.config import (
     DeviceCfg,
     ExportCfg,
     OnnxCfg,
+    ParityMatrixCfg,
     ParityScriptCfg,
     PolicyCfg,
     Pt2Cfg,
@@ -35,12 +36,13 @@ from leapp_policy.config import (
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
-from leapp_policy.errors import ConfigError
+from leapp_policy.errors import ConfigError, LeappPolicyError
 from leapp_policy.exec.warp_settings import kernel_modes, warp_settings
 from leapp_policy.overhead import operator_overhead
 from leapp_policy.rollout.config import ChecksCfg, ParityCfg
 from leapp_policy.rollout.fresh import Ranges
 from leapp_policy.rollout.junit import write_junit
+from leapp_policy.rollout.matrix import AXES, MatrixRow, error_row, result_row, write_row
 from leapp_policy.rollout.parity import check_parity, check_recording
 from leapp_policy.rollout.recording import read_recording, write_recording
 from leapp_policy.rollout.replay import RecordedPolicy
@@ -290,6 +292,39 @@ def _pair(name: str, value: Any) -> tuple[Any, Any]:
     if not isinstance(value, list) or len(value) != 2:
         raise ConfigError(f"Range of input '{name}' must be a lowest and a highest value, e.g. [-1, 1], got {value}")
     return value[0], value[1]
+
+
+def prove_export(cfg: ParityMatrixCfg, choices: Mapping[str, str]) -> MatrixRow:
+    """Export a policy, prove it, and leave the row of the matrix in its folder.
+
+    Args:
+        cfg: The export and what is compared.
+        choices: What was chosen of each group, for the row.
+
+    Returns:
+        The row; a policy that could not be exported or checked has one, too.
+    """
+    chosen = {axis: str(choices.get(axis, "")) for axis in AXES}
+    exported = False
+    try:
+        export_policy(cfg)
+        exported = True
+        result = run_parity(
+            ParityScriptCfg(
+                task=cfg.task,
+                policy=cfg.policy,
+                parity=cfg.parity,
+                warp=cfg.warp,
+                artifact=cfg.out_dir,
+                junit=str(Path(cfg.out_dir) / "parity.xml"),
+                mutations=cfg.mutations,
+            )
+        )
+        row = result_row(chosen, result, cfg.out_dir)
+    except LeappPolicyError as error:
+        row = error_row(chosen, error, refused=not exported and cfg.refusals)
+    write_row(row, cfg.out_dir)
+    return row
 
 
 def _write_parity(result: ParityResult, folder: Path, cfg: ParityScriptCfg) -> None:

@@ -234,6 +234,21 @@ class ParityScriptCfg:
 
 
 @dataclass
+class ParityMatrixCfg(ExportCfg):
+    """``scripts/parity_matrix.py``: one export and its proof.
+
+    Attributes:
+        parity: What is compared.
+        mutations: Whether faults are planted into the artifact to see that the comparison fails.
+        refusals: Whether a combination that the export refuses is listed as such and does not fail the matrix.
+    """
+
+    parity: ParityRunCfg = field(default_factory=ParityRunCfg)
+    mutations: bool = False
+    refusals: bool = True
+
+
+@dataclass
 class BenchScriptCfg:
     """``scripts/bench_policy.py``.
 
@@ -261,6 +276,7 @@ def register_schemas() -> None:
     store = ConfigStore.instance()
     store.store(group="schema", name="export", node=ExportCfg)
     store.store(group="schema", name="rollout_parity", node=ParityScriptCfg)
+    store.store(group="schema", name="parity_matrix", node=ParityMatrixCfg)
     store.store(group="schema", name="bench", node=BenchScriptCfg)
     store.store(group="schema/task", name="gymnasium", node=TaskCfg)
     store.store(group="schema/policy", name="factory", node=PolicyCfg)

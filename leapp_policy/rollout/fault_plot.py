@@ -37,11 +37,10 @@ def fault_plot(faults: Sequence[MutationResult]) -> str:
         rows = np.arange(len(faults))
         colors = [GOOD if fault.status == "caught" else LIMIT for fault in faults]
         axes.hlines(rows, np.minimum(1.0, lengths), np.maximum(1.0, lengths), color=colors, lw=7)
-        for row, fault in enumerate(faults):
+        for row in range(len(faults)):
             size = "∞" if not np.isfinite(excess[row]) else f"{excess[row]:,.0f}x" if excess[row] >= 10 else ""
             text = size or f"{excess[row]:.2g}x"
             axes.text(max(lengths[row], 1.0) * 1.25, row, text, va="center", fontsize=8.5)
-            del fault
         axes.axvline(1.0, color=CONTROL, lw=1.2, ls=(0, (5, 3)))
         axes.set_yticks(rows, [fault.name for fault in faults])
         axes.set_xscale("log")

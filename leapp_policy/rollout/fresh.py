@@ -142,6 +142,7 @@ def _bounds(name: str, bounds: tuple[Any, Any], shape: tuple[int, ...]) -> tuple
         ) from error
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
         raise ConfigError(
-            f"Range of input '{name}' must be finite with the lowest value first, got {low.tolist()} to {high.tolist()}."
+            f"Range of input '{name}' must be finite with the lowest value first, got {low.tolist()} to "
+            f"{high.tolist()}."
         )
     return low, high

@@ -45,8 +45,8 @@ class Recording:
         for name, value in (*self.signals.items(), *self.outputs.items(), ("episodes", self.episodes)):
             if value.shape[:2] != shape:
                 raise ConfigError(
-                    f"Array '{name}' of a recording must begin with [steps, rows] = {list(shape)} as 'resets' does, got "
-                    f"{list(value.shape)}."
+                    f"Array '{name}' of a recording must begin with [steps, rows] = {list(shape)} as 'resets' does, "
+                    f"got {list(value.shape)}."
                 )
 
     @property
@@ -126,10 +126,9 @@ def write_recording(recording: Recording, path: str | Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"{_SIGNAL}{name}": value for name, value in recording.signals.items()}
     arrays |= {f"{_OUTPUT}{name}": value for name, value in recording.outputs.items()}
+    arrays |= {"format": np.array(FORMAT), "resets": recording.resets, "episodes": recording.episodes}
     with target.open("wb") as file:
-        np.savez_compressed(
-            file, format=np.array(FORMAT), resets=recording.resets, episodes=recording.episodes, **arrays
-        )
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_recording(path: str | Path, inputs: Mapping[str, TensorSpec]) -> Recording:
@@ -180,8 +179,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
         raise ConfigError(
-            f"Recording '{path}' must be a readable .npz file of plain arrays: {error}; write it with record=FILE.npz or "
-            "numpy.savez."
+            f"Recording '{path}' must be a readable .npz file of plain arrays: {error}; write it with record=FILE.npz "
+            "or numpy.savez."
         ) from error
 
 

@@ -114,8 +114,8 @@ class CheckResults:
     def uninformative(self) -> tuple[str, ...]:
         """Faults that the comparison would not have seen."""
         return tuple(
-            f"The planted fault '{each.name}' ({each.detail.rstrip('.')}) goes unnoticed, so that agreement proves little; "
-            "roll longer or livelier episodes."
+            f"The planted fault '{each.name}' ({each.detail.rstrip('.')}) goes unnoticed, so that agreement proves "
+            "little; roll longer or livelier episodes."
             for each in self.mutations
             if each.status == "missed"
         )

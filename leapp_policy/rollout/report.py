@@ -201,7 +201,7 @@ def _subject(result: ParityResult) -> str:
 
 
 def _open_loop(result: OpenLoopResult) -> str:
-    head = ["Output", "Type", "Max abs", "Max rel", "Max ulp", "RMS", "Tolerance", "First past it", "Verdict"]
+    head = ["Output", "Type", "Max abs", "Max rel", "Max ulp", "RMS", "Tolerance", "First past", "Verdict"]
     rows = [_output_row(o) for o in result.outputs]
     # Failing outputs first: the page stays small and still shows what matters.
     drawn = sorted(result.outputs, key=lambda o: o.within_tolerance)[:_MAX_DRAWN]
@@ -331,7 +331,8 @@ def _footer(result: ParityResult) -> str:
     return (
         "<footer><p>Max abs is the largest |exported − reference| over all steps, rows and elements. Max rel "
         f"divides it by the reference value, or by {floor} of the signal's largest value where the reference is "
-        "smaller. Max ulp counts the representable values between the two. An element passes within atol + rtol |reference|. Steps count from 0.</p>"
+        "smaller. Max ulp counts the representable values "
+        "between the two. An element passes within atol + rtol |reference|. Steps count from 0.</p>"
         f"<p>Judged by: {' and '.join(_LOOPS[loop] for loop in result.judged_by)}. All figures are in the JSON "
         "file beside this page.</p></footer>"
     )

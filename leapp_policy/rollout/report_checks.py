@@ -76,7 +76,8 @@ def _replay_row(check: ReplayCheck, level: str) -> list[str]:
 
 def _faults(faults: Sequence[MutationResult]) -> str:
     planted = [fault for fault in faults if fault.excess is not None]
-    drawing = figure("Planted faults", "largest error, in multiples of the tolerance", fault_plot(planted))
+    title = "Largest error with the fault in"
+    drawing = figure(title, "in multiples of the tolerance", fault_plot(planted)) if planted else ""
     rows = [
         [
             escape(fault.name),
@@ -88,7 +89,8 @@ def _faults(faults: Sequence[MutationResult]) -> str:
     ]
     return (
         '<section><h2>Would this comparison see a fault?</h2><p class="lead">Each line is the exported policy with one '
-        "fault that breaks robots put in on purpose. The comparison must fail on every one; a fault that goes unnoticed "
-        "means that agreement says little about it.</p>"
-        f"{drawing if planted else ''}{table(['Fault', 'What was done', 'Result', 'How'], rows)}</section>"
+        "fault that breaks robots put in on purpose. The comparison must fail on every one; a fault that goes "
+        "unnoticed means that agreement says little about it.</p>"
+        f"{drawing}"
+        f'<div class="text">{table(["Fault", "What was done", "Result", "How"], rows)}</div></section>'
     )

@@ -55,9 +55,13 @@ def _without_normalizer(folder: Path, runner: PolicyRunner, level: str) -> Mutat
             continue
         drop_normalizer(model, *found)
         detail = f"{found[0].op_type} and {found[1].op_type} of constants are taken out of {entry.path}."
-        return Mutation(_NORMALIZER, "model", detail, lambda _: _reopened(folder, entry.path, model, level))
+        return Mutation(_NORMALIZER, "model", detail, _replacer(folder, entry.path, model, level))
     why = "No model subtracts a constant vector and divides by another one."
     return Mutation(_NORMALIZER, "model", why, None)
+
+
+def _replacer(folder: Path, path: str, model: ModelProto, level: str) -> Callable[[StepPolicy], StepPolicy]:
+    return lambda _sound: _reopened(folder, path, model, level)
 
 
 def find_normalizer(model: ModelProto) -> tuple[NodeProto, NodeProto] | None:

@@ -93,7 +93,8 @@ class VectorBatch:
         Returns:
             Observations by name, each ``[num_envs, ...]``.
         """
-        obs, _ = self._venv.reset(seed=[int(seed) for seed in seeds])
+        each: Any = [int(seed) for seed in seeds]  # the base class says int, every implementation takes a list
+        obs, _ = self._venv.reset(seed=each)
         self.active[:] = True
         self.restarted[:] = False
         self.returns[:] = 0.0
