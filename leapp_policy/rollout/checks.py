@@ -59,7 +59,7 @@ def run_checks(
     """
     recording = recording.head(cfg.checks.max_steps)
     ours = replay(reference, recording) if live else dict(recording.outputs)
-    theirs = replay(candidate, recording)
+    theirs = {name: value for name, value in replay(candidate, recording).items() if name in ours}
     found: list[ReplayCheck] = []
     if cfg.checks.levels:
         found += [_level(name, make, ours, recording, cfg, variants.level) for name, make in variants.levels.items()]

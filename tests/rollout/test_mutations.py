@@ -50,8 +50,7 @@ def poses():
 
 
 def test_every_fault_of_a_stateful_policy_is_caught():
-    """Fails if the comparison misses swapped joints, wrong units, a delay, frozen state or a forgotten reset
-    (mutation check, E)."""
+    """Fails if swapped joints, wrong units, a delay, frozen state or a forgotten reset is missed (mutations, E)."""
     results = found(DelayLine(), with_resets(signals()))
     expected = {
         ("swap in joint_pos", "input"),

@@ -102,3 +102,18 @@ def test_missing_or_broken_file(tmp_path):
     for name in ("nowhere.npz", "text.npz"):
         with pytest.raises(ConfigError, match=r"must be a readable \.npz"):
             read_recording(tmp_path / name, INPUTS)
+
+
+def test_log_with_the_action_alone():
+    """Fails if a robot's log must hold every output of the policy to be of use."""
+
+    class Two(DelayLine):
+        def step(self, obs):
+            return super().step(obs) | {"extra": obs["joint_pos"] * np.float32(2)}
+
+    recording = signals()
+    recorded = {"action": replay(DelayLine(), recording)["action"]}
+    whole = Recording(recording.signals, recording.resets, recording.episodes, recorded)
+    result = check_recording(RecordedPolicy(recorded), Two(), whole, ParityCfg())
+    assert result.passed
+    assert [output.name for output in result.open_loop.outputs] == ["action"]

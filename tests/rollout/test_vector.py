@@ -42,8 +42,7 @@ def envs_of(horizons):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_go_on_and_only_their_state_is_reset(mode):
-    """Fails if a row's first observation is seen by old state, or a reset touches the other row, in any autoreset
-    mode."""
+    """Fails if old state sees an episode's first observation, or a reset touches the other row, in any mode."""
     cfg = RolloutCfg(seeds=(0, 1), num_envs=2, max_steps=8, vector=mode)
     policy = Counting(rows=2)
     with open_envs(envs_of([3, 5]), cfg) as envs:
