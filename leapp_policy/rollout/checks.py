@@ -11,7 +11,7 @@ import numpy as np
 
 from leapp_policy.errors import LeappPolicyError
 from leapp_policy.rollout.fresh import fresh_check
-from leapp_policy.rollout.mutations import mutation_checks
+from leapp_policy.rollout.mutations import mutation_checks, sound_excess
 from leapp_policy.rollout.replay import Outputs, compare_replays, output_reasons, replay
 from leapp_policy.rollout.replay_result import CheckResults, MutationResult, ReplayCheck
 from leapp_policy.rollout.resets import reset_checks
@@ -73,7 +73,8 @@ def run_checks(
     planted: tuple[MutationResult, ...] = ()
     if cfg.checks.mutations:
         planted = tuple(mutation_checks(candidate, ours, theirs, recording, cfg, variants.mutations))
-    return CheckResults(tuple(found), planted)
+    sound = sound_excess(ours, theirs, recording, cfg) if planted else None
+    return CheckResults(tuple(found), planted, sound)
 
 
 def _level(

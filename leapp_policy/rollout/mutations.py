@@ -16,6 +16,7 @@ from leapp_policy.rollout.replay import Outputs, compare_replays, output_reasons
 from leapp_policy.rollout.replay_result import MutationResult
 
 if TYPE_CHECKING:
+    from leapp_policy.rollout.compare import OutputParity
     from leapp_policy.rollout.config import ParityCfg
     from leapp_policy.rollout.recording import Recording
     from leapp_policy.rollout.runner import StepPolicy
@@ -155,13 +156,34 @@ def _run(
     except LeappPolicyError as error:
         return MutationResult(**fixed, status="caught", how=f"The policy refuses it: {error}")
     outputs = compare_replays(ours, theirs, recording, cfg)
-    excess = max(_excess(name, ours[name], theirs[name], recording, cfg) for name in ours)
-    reasons = [sentence for output in outputs for sentence in output_reasons(output)]
-    if reasons:
-        return MutationResult(**fixed, status="caught", how=reasons[0], excess=excess)
+    sizes = {name: _excess(name, ours[name], theirs[name], recording, cfg) for name in ours}
+    excess = max(sizes.values())
+    past = [output for output in outputs if output_reasons(output)]
+    if past:
+        worst = max(past, key=lambda output: sizes[output.name])
+        return MutationResult(**fixed, status="caught", how=_how(worst), excess=excess)
     return MutationResult(
         **fixed, status="missed", how="No output is past its tolerance with the fault in place.", excess=excess
     )
+
+
+def _how(output: OutputParity) -> str:
+    if output.first_past is None:
+        return output_reasons(output)[0]
+    size = "NaN or infinite" if output.nonfinite else f"off by up to {output.max_abs:.3g}"
+    return f"{output.name} is {size}, past its tolerance in {output.steps_past} steps, first at {output.first_past}."
+
+
+def sound_excess(ours: Outputs, theirs: Outputs, recording: Recording, cfg: ParityCfg) -> float:
+    """Give the largest error of the sound policy as a multiple of the allowed one.
+
+    Args:
+        ours: Outputs of the reference over the recording.
+        theirs: Outputs of the candidate over it.
+        recording: Which steps count.
+        cfg: Tolerances.
+    """
+    return max(_excess(name, ours[name], theirs[name], recording, cfg) for name in ours)
 
 
 def _excess(name: str, ours: np.ndarray, theirs: np.ndarray, recording: Recording, cfg: ParityCfg) -> float:

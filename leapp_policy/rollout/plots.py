@@ -27,14 +27,14 @@ _MAX_EPISODES = 20
 _FAINT_POINTS = 2400
 
 # Colours that stand for the page's variables, so that one drawing serves light, dark and print.
-_INK, _MUTED, _GRID, _REF, _CAND = "#010101", "#020202", "#030303", "#040404", "#050505"
+_INK, _MUTED, _GRID, _REF, CAND = "#010101", "#020202", "#030303", "#040404", "#050505"
 LIMIT, CONTROL, _FAINT, GOOD = "#060606", "#070707", "#080808", "#090909"
 _VARIABLES = {
     _INK: "ink",
     _MUTED: "muted",
     _GRID: "grid",
     _REF: "ref",
-    _CAND: "cand",
+    CAND: "cand",
     LIMIT: "limit",
     CONTROL: "control",
     _FAINT: "faint",
@@ -131,7 +131,7 @@ def returns_plot(result: ClosedLoopResult) -> str:
         pad = 0.08 * float(np.ptp(both)) or max(0.05 * float(np.abs(both).max()), 0.5)
         low, high = float(both.min()) - pad, float(both.max()) + pad
         axes.plot([low, high], [low, high], color=CONTROL, lw=1.1, ls=(0, (2, 2)), label="equal", zorder=1)
-        axes.scatter(ours[~flips], theirs[~flips], s=34, color=_CAND, alpha=0.75, lw=0, label="episode", zorder=2)
+        axes.scatter(ours[~flips], theirs[~flips], s=34, color=CAND, alpha=0.75, lw=0, label="episode", zorder=2)
         if flips.any():
             axes.scatter(
                 ours[flips], theirs[flips], s=44, color=LIMIT, marker="X", lw=0, label="success differs", zorder=3
@@ -164,7 +164,7 @@ def overlay_plot(overlay: Overlay) -> str:
             if index >= count:
                 axes.set_visible(False)
                 continue
-            for values, color, style in ((overlay.reference, _REF, "-"), (overlay.candidate, _CAND, (0, (3, 2)))):
+            for values, color, style in ((overlay.reference, _REF, "-"), (overlay.candidate, CAND, (0, (3, 2)))):
                 steps = np.arange(0, len(values), -(-len(values) // MAX_POINTS))
                 axes.plot(steps, values[steps, index], color=color, ls=style, lw=1.8 if color == _REF else 1.6)
             axes.set_title(f"[{index}]", fontsize=9, loc="left", color=_MUTED, pad=3)
@@ -196,8 +196,8 @@ def _log_curves(axes: Axes, curves: Sequence[Sequence[float]]) -> None:
     # A lone point between zeros has no line segment: the marker keeps it in sight.
     lone = y > 0
     lone &= ~np.concatenate([[False], y[:-1] > 0]) & ~np.concatenate([y[1:] > 0, [False]])
-    axes.plot(x, np.where(y > 0, y, np.nan), color=_CAND, lw=1.5, label="largest of all episodes")
-    axes.plot(x[lone], y[lone], color=_CAND, ls="", marker="o", ms=2.5)
+    axes.plot(x, np.where(y > 0, y, np.nan), color=CAND, lw=1.5, label="largest of all episodes")
+    axes.plot(x[lone], y[lone], color=CAND, ls="", marker="o", ms=2.5)
 
 
 def _limit_line(axes: Axes, atol: float) -> None:

@@ -104,6 +104,8 @@ class CheckResults:
 
     replays: tuple[ReplayCheck, ...] = ()
     mutations: tuple[MutationResult, ...] = ()
+    sound_excess: float | None = None
+    """Largest error without any planted fault as a multiple of the allowed one; None where none was planted."""
 
     @property
     def reasons(self) -> tuple[str, ...]:

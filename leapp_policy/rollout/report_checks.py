@@ -33,7 +33,7 @@ def render_checks(checks: CheckResults, level: str) -> str:
         HTML; empty where nothing was checked.
     """
     parts = [_replays(checks.replays, level)] if checks.replays else []
-    parts += [_faults(checks.mutations)] if checks.mutations else []
+    parts += [_faults(checks.mutations, checks.sound_excess)] if checks.mutations else []
     return "\n".join(parts)
 
 
@@ -74,10 +74,10 @@ def _replay_row(check: ReplayCheck, level: str) -> list[str]:
     ]
 
 
-def _faults(faults: Sequence[MutationResult]) -> str:
+def _faults(faults: Sequence[MutationResult], sound: float | None) -> str:
     planted = [fault for fault in faults if fault.excess is not None]
     title = "Largest error with the fault in"
-    drawing = figure(title, "in multiples of the tolerance", fault_plot(planted)) if planted else ""
+    drawing = figure(title, "in multiples of the tolerance", fault_plot(planted, sound)) if planted else ""
     rows = [
         [
             escape(fault.name),

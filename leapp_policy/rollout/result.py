@@ -244,6 +244,7 @@ class ParityResult:
             "closed_loop": self.closed_loop.to_dict() if self.closed_loop else None,
             "replays": [check.to_dict() for check in self.checks.replays],
             "mutations": [mutation.to_dict() for mutation in self.checks.mutations],
+            "sound_excess": _finite(self.checks.sound_excess),
         }
 
 

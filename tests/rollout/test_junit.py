@@ -122,6 +122,15 @@ class Silent(DelayLine):
         return {"action": np.zeros_like(super().step(obs)["action"])}
 
 
+def test_sound_policy_is_told_beside_the_faults():
+    """Fails if the size of a fault cannot be held against that of the export's own errors."""
+    slightly = rolled(Linear(bias=5e-6), mutations=True, mode=ParityMode.OPEN_LOOP)
+    assert slightly.passed
+    # atol + rtol * |x| for the smallest |x|, halved seven times from 1: about 1e-5.
+    assert 0.3 < slightly.checks.sound_excess < 0.5
+    assert rolled(mutations=False).checks.sound_excess is None
+
+
 def test_page_shows_the_checks():
     """Fails if levels, resets or planted faults are not on the page that people read."""
     page = render_html(replayed())
@@ -132,6 +141,7 @@ def test_page_shows_the_checks():
         "Fresh random inputs, ranges seen",
         "Would this comparison see a fault?",
         "7 of 7",
+        "no fault",
         "recorded signals",
         "Max ulp",
     ):
