@@ -39,7 +39,7 @@ from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, mea
 from leapp_policy.errors import ConfigError, LeappPolicyError
 from leapp_policy.exec.warp_settings import kernel_modes, warp_settings
 from leapp_policy.overhead import operator_overhead
-from leapp_policy.rollout.config import ChecksCfg, ParityCfg
+from leapp_policy.rollout.config import ChecksCfg, ParityCfg, ParityMode
 from leapp_policy.rollout.fresh import Ranges
 from leapp_policy.rollout.junit import write_junit
 from leapp_policy.rollout.matrix import AXES, MatrixRow, error_row, result_row, write_row
@@ -237,6 +237,8 @@ def run_parity(cfg: ParityScriptCfg, ranges: Ranges | None = None) -> ParityResu
 
 
 def _parity(cfg: ParityScriptCfg, ranges: Ranges) -> ParityResult:
+    if cfg.parity.mode is ParityMode.CLOSED_LOOP and not cfg.trace and (cfg.record or cfg.mutations):
+        raise ConfigError("'record' and 'mutations' need the open loop, got parity=closed_loop; set parity=both")
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization)
     recording = read_recording(cfg.trace, runner.inputs) if cfg.trace else None
@@ -331,9 +333,7 @@ def _write_parity(result: ParityResult, folder: Path, cfg: ParityScriptCfg) -> N
     write_parity_json(result, folder / "parity.json")
     if cfg.junit:
         write_junit(result, cfg.junit)
-    if cfg.record:
-        if result.open_loop is None:
-            raise ConfigError("'record' needs the open loop, got parity=closed_loop; set parity=both or open_loop")
+    if cfg.record and result.open_loop is not None:
         write_recording(result.open_loop.recording, cfg.record)
     write_html(result, folder / "parity.html")
 
@@ -356,9 +356,16 @@ def _subject(folder: Path, runner: PolicyRunner, cfg: ParityScriptCfg, reference
         runtime=runner.runtime,
         optimization_level=cfg.parity.optimization if _backend(runner) == "onnx" else "none",
         device=runner.manifest.device,
-        environment=f"none, signals of {Path(cfg.trace).name}" if cfg.trace else cfg.task.env_id,
+        environment=_environment(cfg),
         versions={**_runtime_version(runner), "torch": system["torch version"], "warp": system["warp version"]},
     )
+
+
+def _environment(cfg: ParityScriptCfg) -> str:
+    if cfg.trace:
+        return f"none, signals of {Path(cfg.trace).name}"
+    vectorised = cfg.parity.vector is not VectorMode.OFF
+    return f"{cfg.task.env_id}, vectorised, autoreset {cfg.parity.vector.name}" if vectorised else cfg.task.env_id
 
 
 def _backend(runner: PolicyRunner) -> str:

@@ -81,6 +81,21 @@ def test_parity_fails_past_the_tolerance(exported: tuple[Path, subprocess.Comple
     assert done.stdout.splitlines()[-1].startswith("FAILED arm_reach: ")
 
 
+def test_parity_matrix(tmp_path: Path) -> None:
+    """The matrix would lose a job, or fail because of a combination that the export refuses."""
+    sweep = ("experiment=parity_matrix", "backend=onnx", "layout=single", "segments=auto,explicit")
+    limits = ("parity=open_loop", "parity.seeds=1", "parity.steps=10")
+    done = run_script("parity_matrix", *sweep, *limits, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "outputs" / "parity_matrix" / "matrix.json").read_text())["rows"]
+    assert [(row["choices"]["segments"], row["verdict"]) for row in rows] == [
+        ("auto", "passed"),
+        ("explicit", "refused"),
+    ]
+    assert (tmp_path / rows[0]["folder"] / "parity.xml").is_file()
+    assert "| arm_reach | onnx | single | auto | passed | 10 |" in done.stdout
+
+
 def test_bench(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """The table in the README could not be made again."""
     folder, _ = exported
@@ -118,6 +133,11 @@ MISTAKES = {
     "device": ("export_policy", ["device.name=tpu"], ["Export failed: ", "tpu"]),
     "march": ("export_policy", ["device.march=native"], ["Export failed: CPU target must be one of ", "'native'"]),
     "artifact": ("rollout_parity", ["artifact=nowhere"], ["Parity could not be checked: Artifact 'nowhere' must be"]),
+    "nothing to record": (
+        "rollout_parity",
+        ["artifact=nowhere", "parity=closed_loop", "record=run.npz"],
+        ["Parity could not be checked: 'record' and 'mutations' need the open loop"],
+    ),
     "parity key": ("rollout_parity", ["artifact=nowhere", "parity.seed=1"], ["seed"]),
 }
 USAGE = {"rollout_parity": 2}

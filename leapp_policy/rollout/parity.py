@@ -157,8 +157,9 @@ def _judge(
     if closed and closed.success_rate("reference") == closed.success_rate("candidate") == 0.0:
         notes.append("No episode succeeds on either side, so that equal success says little.")
     notes += checks.notes
-    if opened and not opened.passed:
-        notes.append("Checks on the recorded signals were left out, since the open loop failed.")
+    if opened is None or not opened.passed:
+        why = "no open loop was run" if opened is None else "the open loop failed"
+        notes.append(f"Checks on the recorded signals were left out, since {why}.")
     reasons = [reason for loop, _ in judged for reason in loop.reasons] + list(checks.reasons)
     reasons += checks.uninformative
     return ParityResult(

@@ -44,7 +44,7 @@ def reset_checks(
     for name, detail, resets in schedules:
         varied = replace(recording, resets=resets)
         reasons: list[str] = []
-        outputs = ()
+        outputs, judged = (), True
         try:
             ours, theirs = replay(reference, varied), replay(candidate, varied)
             outputs = compare_replays(ours, theirs, varied, cfg)
@@ -54,14 +54,16 @@ def reset_checks(
                     candidate, recording, "exported policy"
                 )
         except ContractError as error:
+            # A refusal is no wrong action; who needs it meets it in vectorised rollouts.
             reasons.append(f"Rows cannot be reset alone: {error}")
+            judged = False
         found.append(
             ReplayCheck(
                 kind="resets",
                 name=name,
                 detail=f"The recorded signals again, with resets of {detail}.",
                 reasons=tuple(reasons),
-                judged=True,
+                judged=judged,
                 steps=int((recording.episodes >= 0).sum()),
                 rows=recording.rows,
                 resets=int(resets[1:].sum()),

@@ -58,6 +58,7 @@ def test_policy_that_cannot_reset_rows_is_said():
 
     partial = reset_checks(DelayLine(), Shared(), signals(), cfg())[1]
     assert partial.reasons == ("Rows cannot be reset alone: State 'line' has no row for each environment.",)
+    assert not partial.judged
 
 
 def test_replay_resets_the_recorded_rows():
