@@ -29,23 +29,31 @@ from leapp_policy.config import (
     DeviceCfg,
     ExportCfg,
     OnnxCfg,
+    ParityMatrixCfg,
     ParityScriptCfg,
     PolicyCfg,
     Pt2Cfg,
     TaskCfg,
 )
+from leapp_policy.contract.ranges import input_ranges
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
-from leapp_policy.errors import ConfigError
+from leapp_policy.errors import ConfigError, LeappPolicyError
 from leapp_policy.exec.warp_settings import kernel_modes, warp_settings
 from leapp_policy.overhead import operator_overhead
-from leapp_policy.rollout.config import ParityCfg
-from leapp_policy.rollout.parity import check_parity
+from leapp_policy.rollout.config import ChecksCfg, ParityCfg, ParityMode
+from leapp_policy.rollout.fresh import Ranges
+from leapp_policy.rollout.junit import write_junit
+from leapp_policy.rollout.matrix import AXES, MatrixRow, error_row, result_row, write_row
+from leapp_policy.rollout.parity import check_parity, check_recording
+from leapp_policy.rollout.recording import read_recording, write_recording
+from leapp_policy.rollout.replay import RecordedPolicy
 from leapp_policy.rollout.report import write_html
 from leapp_policy.rollout.report import write_json as write_parity_json
 from leapp_policy.rollout.result import ParityResult, ParitySubject
-from leapp_policy.rollout.runner import RolloutCfg
+from leapp_policy.rollout.runner import RolloutCfg, StepPolicy, VectorMode
+from leapp_policy.rollout.variants import artifact_variants
 from leapp_policy.trace.cuda_target import CudaOptions
 
 if TYPE_CHECKING:
@@ -228,47 +236,128 @@ def example_observation(cfg: TaskCfg, num_envs: int) -> dict[str, np.ndarray]:
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def run_parity(cfg: ParityScriptCfg) -> ParityResult:
+def run_parity(cfg: ParityScriptCfg, ranges: Ranges | None = None) -> ParityResult:
     """Compare an artifact with the original and write ``parity.json`` and ``parity.html`` into it.
 
     Args:
         cfg: The configuration.
+        ranges: Lowest and highest value of fresh inputs by name; they go before those of the artifact's contract, and
+            ``cfg.parity.ranges`` before them.
 
     Raises:
         ArtifactError: The artifact cannot be opened.
-        ConfigError: The policy or the task does not exist.
+        ConfigError: The policy, the task or the recording does not exist.
     """
     with warp_settings(cfg.warp):
-        return _parity(cfg)
+        return _parity(cfg, ranges or {})
 
 
-def _parity(cfg: ParityScriptCfg) -> ParityResult:
+def _parity(cfg: ParityScriptCfg, ranges: Ranges) -> ParityResult:
+    if cfg.parity.mode is ParityMode.CLOSED_LOOP and not cfg.trace and (cfg.record or cfg.mutations):
+        raise ConfigError("'record' and 'mutations' need the open loop, got parity=closed_loop; set parity=both")
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization, ranges="warn")
-    num_envs = batch_size(runner)
-    device = runner.manifest.device
-    reference = EagerPolicy(make_policy(cfg.policy, num_envs, device), device)
-    task = replace(cfg.task, env_kwargs={**cfg.task.env_kwargs, "max_episode_steps": cfg.parity.steps})
+    recording = read_recording(cfg.trace, runner.inputs) if cfg.trace else None
+    compared = _compared(cfg, runner, ranges)
+    variants = artifact_variants(folder, runner, cfg.parity.optimization)
+    reference: StepPolicy
+    if recording is not None and recording.outputs:
+        reference, said = RecordedPolicy(recording.outputs), f"outputs recorded in {Path(cfg.trace).name}"
+    else:
+        device = runner.manifest.device
+        reference = EagerPolicy(make_policy(cfg.policy, batch_size(runner), device), device)
+        said = f"{cfg.policy.factory}, eager torch and Warp"
+    subject = _subject(folder, runner, cfg, said)
+    if recording is not None:
+        result = check_recording(reference, runner, recording, compared, subject=subject, variants=variants)
+    else:
+        task = replace(cfg.task, env_kwargs={**cfg.task.env_kwargs, "max_episode_steps": cfg.parity.steps})
+        result = check_parity(reference, runner, lambda: make_env(task), compared, subject=subject, variants=variants)
+    _write_parity(result, folder, cfg)
+    return result
+
+
+def _compared(cfg: ParityScriptCfg, runner: PolicyRunner, ranges: Ranges) -> ParityCfg:
+    """Translate what a user sets into what the loops take."""
+    vectorised = cfg.parity.vector is not VectorMode.OFF
     rollout = RolloutCfg(
         seeds=tuple(range(cfg.parity.episodes or cfg.parity.seeds)),
-        max_steps=cfg.parity.steps,
-        num_envs=num_envs,
+        max_steps=cfg.parity.steps * (2 if vectorised else 1),
+        num_envs=batch_size(runner),
         action_key=cfg.task.action,
         success_key=cfg.task.success_key,
+        vector=cfg.parity.vector,
     )
-    compared = ParityCfg(
+    checks = ChecksCfg(
+        levels=cfg.parity.levels,
+        repeat=cfg.parity.repeat,
+        resets=cfg.parity.resets,
+        fresh_steps=cfg.parity.fresh,
+        ranges={
+            **input_ranges(runner.contract),
+            **ranges,
+            **{name: _pair(name, value) for name, value in cfg.parity.ranges.items()},
+        },
+        mutations=cfg.mutations,
+    )
+    return ParityCfg(
         rollout=rollout,
         mode=cfg.parity.mode,
         open_loop_seeds=tuple(range(cfg.parity.seeds)),
         rtol=cfg.parity.rtol,
         atol=cfg.parity.atol,
         follow_state=cfg.parity.follow_state,
+        checks=checks,
     )
-    result = check_parity(reference, runner, lambda: make_env(task), compared, subject=_subject(folder, runner, cfg))
+
+
+def _pair(name: str, value: Any) -> tuple[Any, Any]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ConfigError(f"Range of input '{name}' must be a lowest and a highest value, e.g. [-1, 1], got {value}")
+    return value[0], value[1]
+
+
+def prove_export(cfg: ParityMatrixCfg, choices: Mapping[str, str]) -> MatrixRow:
+    """Export a policy, prove it, and leave the row of the matrix in its folder.
+
+    Args:
+        cfg: The export and what is compared.
+        choices: What was chosen of each group, for the row.
+
+    Returns:
+        The row; a policy that could not be exported or checked has one, too.
+    """
+    chosen = {axis: str(choices.get(axis, "")) for axis in AXES}
+    exported = False
+    try:
+        export_policy(cfg)
+        exported = True
+        result = run_parity(
+            ParityScriptCfg(
+                task=cfg.task,
+                policy=cfg.policy,
+                parity=cfg.parity,
+                warp=cfg.warp,
+                artifact=cfg.out_dir,
+                junit=str(Path(cfg.out_dir) / "parity.xml"),
+                mutations=cfg.mutations,
+            )
+        )
+        row = result_row(chosen, result, cfg.out_dir)
+    except LeappPolicyError as error:
+        row = error_row(chosen, error, refused=not exported and cfg.refusals)
+    write_row(row, cfg.out_dir)
+    return row
+
+
+def _write_parity(result: ParityResult, folder: Path, cfg: ParityScriptCfg) -> None:
     write_parity_json(result, folder / "parity.json")
+    if cfg.junit:
+        write_junit(result, cfg.junit)
+    if cfg.record and result.open_loop is not None:
+        write_recording(result.open_loop.recording, cfg.record)
     write_html(result, folder / "parity.html")
     record_results(folder, parity=_parity_summary(result))
-    return result
 
 
 def _parity_summary(result: ParityResult) -> dict[str, Any]:
@@ -299,18 +388,25 @@ def batch_size(runner: PolicyRunner) -> int:
     return int(next(iter(runner.inputs.values())).shape[0])
 
 
-def _subject(folder: Path, runner: PolicyRunner, cfg: ParityScriptCfg) -> ParitySubject:
+def _subject(folder: Path, runner: PolicyRunner, cfg: ParityScriptCfg, reference: str) -> ParitySubject:
     system = system_information()
     return ParitySubject(
         artifact=runner.manifest.name,
         digest=" ".join(file_digest(folder / entry.path) for entry in runner.manifest.models),
-        reference=f"{cfg.policy.factory}, eager torch and Warp",
+        reference=reference,
         runtime=runner.runtime,
         optimization_level=cfg.parity.optimization if _backend(runner) == "onnx" else "none",
         device=runner.manifest.device,
-        environment=cfg.task.env_id,
+        environment=_environment(cfg),
         versions={**_runtime_version(runner), "torch": system["torch version"], "warp": system["warp version"]},
     )
+
+
+def _environment(cfg: ParityScriptCfg) -> str:
+    if cfg.trace:
+        return f"none, signals of {Path(cfg.trace).name}"
+    vectorised = cfg.parity.vector is not VectorMode.OFF
+    return f"{cfg.task.env_id}, vectorised, autoreset {cfg.parity.vector.name}" if vectorised else cfg.task.env_id
 
 
 def _backend(runner: PolicyRunner) -> str:

@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from leapp_policy.errors import ConfigError
 from leapp_policy.exec.warp_settings import WarpCfg
 from leapp_policy.rollout.config import ParityMode
+from leapp_policy.rollout.runner import VectorMode
 from leapp_policy.specs import Layout, SegmentsMode
 
 T = TypeVar("T")
@@ -154,6 +155,12 @@ class ParityRunCfg:
         atol: Absolute tolerance; unset for the default of the dtype.
         optimization: Graph optimisation level of ONNX Runtime: the one that the robot uses; PT2 models have none.
         follow_state: Begin each step of the open loop from the original's state, which needs a ``state`` of it.
+        vector: Vectorised environments and their autoreset mode; each row goes on for two episodes of ``steps``.
+        levels: Whether the recorded signals are replayed at every optimisation level.
+        repeat: Whether each side sees them twice.
+        resets: Whether they are replayed with resets of all and of some rows.
+        fresh: Steps of random inputs; 0 for none.
+        ranges: Lowest and highest value of random inputs, by input; others: what was seen.
     """
 
     mode: ParityMode = ParityMode.BOTH
@@ -164,6 +171,12 @@ class ParityRunCfg:
     atol: float | None = None
     optimization: str = "all"
     follow_state: bool = False
+    vector: VectorMode = VectorMode.OFF
+    levels: bool = True
+    repeat: bool = True
+    resets: bool = True
+    fresh: int = 100
+    ranges: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -205,6 +218,10 @@ class ParityScriptCfg:
         parity: What is compared.
         warp: How Warp compiles the original's kernels and what it checks.
         artifact: Folder of the artifact; the report is written into it.
+        trace: Recorded signals (``.npz``) to compare on instead of an environment.
+        record: Where to write the signals of the open loop and the original's outputs (``.npz``).
+        junit: Where to write JUnit XML for CI.
+        mutations: Whether faults are planted into the artifact to see that the comparison fails.
     """
 
     task: TaskCfg = field(default_factory=TaskCfg)
@@ -212,6 +229,25 @@ class ParityScriptCfg:
     parity: ParityRunCfg = field(default_factory=ParityRunCfg)
     warp: WarpCfg = field(default_factory=WarpCfg)
     artifact: str = MISSING
+    trace: str = ""
+    record: str = ""
+    junit: str = ""
+    mutations: bool = False
+
+
+@dataclass
+class ParityMatrixCfg(ExportCfg):
+    """``scripts/parity_matrix.py``: one export and its proof.
+
+    Attributes:
+        parity: What is compared.
+        mutations: Whether faults are planted into the artifact to see that the comparison fails.
+        refusals: Whether a combination that the export refuses is listed as such and does not fail the matrix.
+    """
+
+    parity: ParityRunCfg = field(default_factory=ParityRunCfg)
+    mutations: bool = False
+    refusals: bool = True
 
 
 @dataclass
@@ -242,6 +278,7 @@ def register_schemas() -> None:
     store = ConfigStore.instance()
     store.store(group="schema", name="export", node=ExportCfg)
     store.store(group="schema", name="rollout_parity", node=ParityScriptCfg)
+    store.store(group="schema", name="parity_matrix", node=ParityMatrixCfg)
     store.store(group="schema", name="bench", node=BenchScriptCfg)
     store.store(group="schema/task", name="gymnasium", node=TaskCfg)
     store.store(group="schema/policy", name="factory", node=PolicyCfg)

@@ -115,6 +115,8 @@ def test_page_of_the_timing_names_the_device(device: str, title: str, cost: str)
     """Figures of a GPU would read as those of one thread of a CPU."""
     stats = LatencyStats.from_ns([1000, 2000])
     report = {"artifact": "arm", "num_envs": 1, "device": device, "backend": "onnx", "operator_overhead_us": 1.0}
+    report |= {"eager_kernel_modes": ["debug"]}
     page = _bench_page(report, {"eager": stats, "onnx": stats}, stats, 50.0)
     assert page.startswith(title + "\n")
     assert cost in page
+    assert "Warp kernels of 'eager' were built with debug." in page

@@ -12,14 +12,22 @@ import hydra
 import leapp_policy.conf
 import pytest
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from leapp_policy.commands import make_policy
-from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, register_schemas, to_config
+from leapp_policy.commands import _resolve, make_policy
+from leapp_policy.config import (
+    BenchScriptCfg,
+    ExportCfg,
+    ParityMatrixCfg,
+    ParityScriptCfg,
+    register_schemas,
+    to_config,
+)
 from leapp_policy.deploy.onnx_session import OPTIMIZATION_LEVELS
 from leapp_policy.errors import CheckpointError, ConfigError
 from leapp_policy.exec import WarpCfg
+from leapp_policy.rollout.runner import VectorMode
 from leapp_policy.specs import Layout
 
 CONF = Path(next(iter(leapp_policy.conf.__path__)))
@@ -27,11 +35,13 @@ SCHEMAS: dict[str, type] = {
     "export_policy": ExportCfg,
     "rollout_parity": ParityScriptCfg,
     "bench_policy": BenchScriptCfg,
+    "parity_matrix": ParityMatrixCfg,
 }
 GROUPS = {
     "export_policy": ("task", "policy", "backend", "layout", "segments", "device", "warp"),
     "rollout_parity": ("task", "policy", "parity", "warp"),
     "bench_policy": ("task", "policy", "warp"),
+    "parity_matrix": ("task", "policy", "backend", "layout", "segments", "device", "warp", "parity", "experiment"),
 }
 
 
@@ -43,7 +53,9 @@ def composing() -> Iterator[None]:
 
 
 def compose(config: str, *overrides: str) -> Any:
-    raw: DictConfig = hydra.compose(config, list(overrides))
+    # Outside of a run Hydra has no output folder to give.
+    folder = ["out_dir=out"] if config == "parity_matrix" else []
+    raw: DictConfig = hydra.compose(config, [*folder, *overrides])
     return to_config(raw, SCHEMAS[config])
 
 
@@ -67,6 +79,7 @@ def test_defaults_compose(config: str) -> None:
 
 # What a choice leaves to its user.
 TOLD = {"torchscript": ["policy.kwargs.observation_dim=3", "policy.kwargs.action_dim=2"]}
+OF_TASKS = ["arm_reach", "g1_walk", "g1_walk_original", "go2_walk", "go2_walk_original", "inverted_pendulum"]
 LOADED = ["onnx_mlp", "rl_games", "rsl_rl", "sb3", "skrl", "torch", "torchscript"]
 
 
@@ -92,7 +105,13 @@ def test_loaders_are_configured(choice: str) -> None:
 
 def test_every_policy_is_tested() -> None:
     """A new loader's configuration would be composed by nobody."""
-    assert {path.stem for path in (CONF / "policy").glob("*.yaml")} == {"arm_reach", *LOADED}
+    assert {path.stem for path in (CONF / "policy").glob("*.yaml")} == {*OF_TASKS, *LOADED}
+
+
+@pytest.mark.parametrize("choice", OF_TASKS)
+def test_policies_of_tasks_exist(choice: str) -> None:
+    """A dotted path that leads nowhere would show only after the start."""
+    assert callable(_resolve(compose("export_policy", f"policy={choice}").policy.factory))
 
 
 def test_every_group_is_used() -> None:
@@ -173,3 +192,33 @@ def test_a_config_is_plain_data() -> None:
     assert type(cfg.policy.kwargs) is dict
     assert type(cfg.task.env_kwargs["a"]) is list
     assert type(cfg.task).__module__ == "leapp_policy.config"
+
+
+def test_vector_modes_are_gymnasiums() -> None:
+    """A mode of the harness would have no counterpart in gymnasium, or the other way round."""
+    from gymnasium.vector import AutoresetMode
+
+    for mode in AutoresetMode:
+        assert compose("rollout_parity", f"parity.vector={mode.name}").parity.vector.name == mode.name
+    assert {mode.name for mode in VectorMode} == {mode.name for mode in AutoresetMode} | {"OFF"}
+
+
+def test_matrix_sweeps_the_groups_that_exist() -> None:
+    """The kept matrix would leave out a backend, a layout or a way to find segments, or name one that is gone."""
+    raw = hydra.compose("parity_matrix", ["experiment=parity_matrix", "out_dir=out"], return_hydra_config=True)
+    params = OmegaConf.to_container(raw.hydra.sweeper.params)
+    assert isinstance(params, dict)
+    for group in ("backend", "layout", "segments"):
+        assert set(params[group].split(",")) == {path.stem for path in (CONF / group).glob("*.yaml")}
+    assert raw.hydra.mode.name == "MULTIRUN"
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "slurm"])
+def test_launchers_of_the_matrix(launcher: str) -> None:
+    """A launcher that the manual names would not compose."""
+    pytest.importorskip(
+        "hydra_plugins." + {"joblib": "hydra_joblib_launcher", "slurm": "hydra_submitit_launcher"}[launcher]
+    )
+    overrides = ["experiment=parity_matrix", "out_dir=out", f"hydra/launcher={launcher}"]
+    raw = hydra.compose("parity_matrix", overrides, return_hydra_config=True)
+    assert launcher in raw.hydra.launcher._target_.lower()

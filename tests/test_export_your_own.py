@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).parents[1] / "docs" / "export-your-own.md").read_text()
-KERNELS = '''
+KERNELS = """
 import warp as wp
 
 
@@ -20,7 +20,7 @@ def tip_position(q: wp.array2d(dtype=float), tip: wp.array2d(dtype=float)):
     i = wp.tid()
     tip[i, 0] = wp.cos(q[i, 0]) + 0.5 * wp.cos(q[i, 0] + q[i, 1])
     tip[i, 1] = wp.sin(q[i, 0]) + 0.5 * wp.sin(q[i, 0] + q[i, 1])
-'''
+"""
 
 
 def programs(title: str) -> list[str]:

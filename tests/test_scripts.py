@@ -53,12 +53,22 @@ def test_parity(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None
     """The second command of the README would fail, or pass without having compared."""
     folder, _ = exported
     limits = ("parity.seeds=2", "parity.episodes=2", "parity.steps=20")
-    done = run_script("rollout_parity", "artifact=arm", *limits, cwd=folder.parent)
+    files = ("mutations=true", "record=run.npz", "junit=ci/parity.xml")
+    done = run_script("rollout_parity", "artifact=arm", *limits, *files, cwd=folder.parent)
     assert done.returncode == 0, done.stderr
-    assert "Open loop: 40 steps, largest error" in done.stdout
-    assert "Closed loop: 2 episodes, " in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("PASSED")]
+    assert line == done.stdout.splitlines()[-1]
+    assert line.startswith("PASSED arm_reach: 40 steps, error ")
+    assert "2 of 2 closed-loop episodes end alike; optimisation levels 4/4; " in line
+    assert "planted faults caught 11/11" in line
     assert json.loads((folder / "parity.json").read_text())
     assert (folder / "parity.html").read_text().startswith("<!")
+    assert (folder.parent / "ci" / "parity.xml").read_text().startswith("<?xml")
+
+    replayed = run_script("rollout_parity", "artifact=arm", "trace=run.npz", cwd=folder.parent)
+    assert replayed.returncode == 0, replayed.stderr
+    assert replayed.stdout.splitlines()[-1].startswith("PASSED arm_reach: 40 steps, error ")
+    assert "outputs recorded in run.npz" in (folder / "parity.html").read_text()
 
 
 def test_parity_fails_past_the_tolerance(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -66,8 +76,24 @@ def test_parity_fails_past_the_tolerance(exported: tuple[Path, subprocess.Comple
     folder, _ = exported
     limits = ("parity=open_loop", "parity.seeds=1", "parity.steps=20", "parity.rtol=0", "parity.atol=0")
     done = run_script("rollout_parity", "artifact=arm", *limits, cwd=folder.parent)
-    assert_fails(done)
+    assert_fails(done, "Parity failed: Output")
     assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith("FAILED arm_reach: ")
+
+
+def test_parity_matrix(tmp_path: Path) -> None:
+    """The matrix would lose a job, or fail because of a combination that the export refuses."""
+    sweep = ("experiment=parity_matrix", "backend=onnx", "layout=single", "segments=auto,explicit")
+    limits = ("parity=open_loop", "parity.seeds=1", "parity.steps=10")
+    done = run_script("parity_matrix", *sweep, *limits, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "outputs" / "parity_matrix" / "matrix.json").read_text())["rows"]
+    assert [(row["choices"]["segments"], row["verdict"]) for row in rows] == [
+        ("auto", "passed"),
+        ("explicit", "refused"),
+    ]
+    assert (tmp_path / rows[0]["folder"] / "parity.xml").is_file()
+    assert "| arm_reach | onnx | single | auto | passed | 10 |" in done.stdout
 
 
 def test_bench(exported: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -90,7 +116,7 @@ def test_pt2(tmp_path: Path) -> None:
     limits = ("parity.seeds=1", "parity.episodes=1", "parity.steps=20")
     done = run_script("rollout_parity", "artifact=arm", *limits, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Parity passed." in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("PASSED arm_reach: 20 steps, error 0 ")
     assert "exported program, cpu" in (tmp_path / "arm" / "parity.html").read_text()
     done = run_script("bench_policy", "artifact=arm", "seconds=0.2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -107,12 +133,21 @@ MISTAKES = {
     "device": ("export_policy", ["device.name=tpu"], ["Export failed: ", "tpu"]),
     "march": ("export_policy", ["device.march=native"], ["Export failed: CPU target must be one of ", "'native'"]),
     "artifact": ("rollout_parity", ["artifact=nowhere"], ["Parity could not be checked: Artifact 'nowhere' must be"]),
+    "nothing to record": (
+        "rollout_parity",
+        ["artifact=nowhere", "parity=closed_loop", "record=run.npz"],
+        ["Parity could not be checked: 'record' and 'mutations' need the open loop"],
+    ),
+    "parity key": ("rollout_parity", ["artifact=nowhere", "parity.seed=1"], ["seed"]),
 }
+USAGE = {"rollout_parity": 2}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistake(name: str, tmp_path: Path) -> None:
     """A typing error would end in a traceback, or in exit code 0."""
     script, arguments, words = MISTAKES[name]
-    assert_fails(run_script(script, *arguments, cwd=tmp_path), *words)
+    done = run_script(script, *arguments, cwd=tmp_path)
+    assert_fails(done, *words)
+    assert done.returncode == USAGE.get(script, 1)
     assert not any(tmp_path.iterdir())

@@ -37,7 +37,7 @@ from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import Layout, PolicySpec, SegmentSpec
 
 REPORT_NAME = "export.json"
-_WRITTEN_LATER = {"export.json", "parity.json", "parity.html", "bench.json", "bench.md"}
+_WRITTEN_LATER = {"export.json", "parity.json", "parity.html", "parity.xml", "row.json", "bench.json", "bench.md"}
 SEGMENTS_NAME = "segments.json"
 AUDIT_NAME = "audit.json"
 

@@ -147,6 +147,22 @@ def _element_bounds(term: Term, element: int) -> tuple[float, float]:
     return float(low[element]), float(high[element])
 
 
+def input_ranges(contract: Contract) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return lowest and highest value of the inputs whose every element has a range, each shape ``[dim]``.
+
+    Args:
+        contract: What was declared.
+    """
+    found = {}
+    for spec in contract.inputs:
+        if any(term.dim is None or term.range is None for term in spec.terms):
+            continue
+        pairs = np.array([_element_bounds(*each) for each in element_terms(spec)])
+        if len(pairs) and np.isfinite(pairs).all():
+            found[spec.name] = (pairs[:, 0], pairs[:, 1])
+    return found
+
+
 def start_violations(envelope: StartEnvelope, signals: Mapping[str, np.ndarray]) -> list[str]:
     """Return why a policy may not be started now, one sentence for each signal; empty where it may.
 

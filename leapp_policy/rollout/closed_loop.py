@@ -12,7 +12,8 @@ from leapp_policy.errors import ConfigError
 from leapp_policy.rollout.compare import StepRef, Tolerance, compare_output
 from leapp_policy.rollout.config import ParityCfg
 from leapp_policy.rollout.result import ClosedLoopEpisode, ClosedLoopResult, Overlay
-from leapp_policy.rollout.runner import EnvBatch, Episode, StepPolicy, roll_out
+from leapp_policy.rollout.runner import Episode, StepPolicy, roll_out
+from leapp_policy.rollout.vector import open_envs
 
 if TYPE_CHECKING:
     from leapp_policy.rollout.runner import EnvFactory
@@ -71,7 +72,7 @@ def closed_loop(
     key = cfg.rollout.action_key
 
     def run(policy: StepPolicy) -> list[Episode]:
-        with EnvBatch(make_env, cfg.rollout) as envs:
+        with open_envs(make_env, cfg.rollout) as envs:
             return roll_out(policy, envs, cfg.rollout, on_progress=on_progress)
 
     ours, theirs = run(reference), run(candidate)
@@ -88,7 +89,7 @@ def closed_loop(
         passed=not reasons,
         reasons=tuple(reasons),
         uninformative=tuple(uninformative),
-        repeatable=all(e.same_start for e in episodes),
+        repeatable=all(e.same_start and e.first_env_difference is None for e in episodes),
         action=key,
         rtol=tolerance.rtol,
         atol=tolerance.atol,
@@ -115,7 +116,8 @@ def _compare(
         candidate_success=theirs.success,
         reference_steps=ours.steps,
         candidate_steps=theirs.steps,
-        same_start=_same_start(ours, theirs),
+        same_start=_env_difference(ours, theirs, key) != 0,
+        first_env_difference=_env_difference_ref(ours, theirs, key),
         max_divergence=found.max_abs,
         first_past=found.first_past,
         first_unexplained=_first_unexplained(found.first_past, a, b, curve, tolerance, bound),
@@ -187,8 +189,19 @@ def _reasons(episodes: Sequence[ClosedLoopEpisode], key: str, cfg: ParityCfg, re
     return reasons
 
 
-def _same_start(ours: Episode, theirs: Episode) -> bool:
-    return all(ours.obs[name][0].tobytes() == theirs.obs[name][0].tobytes() for name in ours.obs)
+def _env_difference(ours: Episode, theirs: Episode, key: str) -> int | None:
+    """First step whose observations differ although the start and all actions before were equal bit by bit."""
+    for step in range(min(ours.steps, theirs.steps)):
+        if any(ours.obs[name][step].tobytes() != theirs.obs[name][step].tobytes() for name in ours.obs):
+            return step
+        if ours.outputs[key][step].tobytes() != theirs.outputs[key][step].tobytes():
+            return None
+    return None
+
+
+def _env_difference_ref(ours: Episode, theirs: Episode, key: str) -> StepRef | None:
+    step = _env_difference(ours, theirs, key)
+    return None if step is None else StepRef(ours.seed, step)
 
 
 def _uninformative(ours: Sequence[Episode], theirs: Sequence[Episode], key: str, cfg: ParityCfg) -> list[str]:

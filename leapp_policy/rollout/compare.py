@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from leapp_policy.errors import ConfigError, ParityError
+from leapp_policy.rollout.ulp import max_ulp
 
 REL_FLOOR = 1e-3
 """Relative errors divide by the reference value, or by this share of the signal's largest one."""
@@ -73,6 +74,8 @@ class OutputParity:
     atol: float
     max_abs: float
     max_rel: float
+    max_ulp: int | None
+    """Largest distance in units in the last place; None where that means nothing (integers, other dtypes)."""
     rms: float
     elements: int
     """Compared numbers."""
@@ -147,6 +150,8 @@ def compare_output(
                 f"Output '{name}' must have shape {ref.shape[1:]} per row as in the reference, got "
                 f"{candidate[seed].shape[1:]} from the candidate; both must be exported from the same code."
             )
+    if not any(len(ref) for ref in reference.values()):
+        raise ParityError(f"Output '{name}' was compared over no step at all; roll or record at least one.")
     sides = [{s: a.astype(np.float64) for s, a in side.items()} for side in (reference, candidate)]
     peak = max((_peak(a) for side in sides for a in side.values()), default=0.0)
     first_past, nonfinite, steps_past = None, None, 0
@@ -178,6 +183,7 @@ def compare_output(
         atol=tolerance.atol,
         max_abs=max_abs,
         max_rel=max_rel,
+        max_ulp=_largest_ulp(reference, candidate),
         rms=float(np.sqrt(square_sum / max(elements, 1))),
         elements=elements,
         first_past=first_past,
@@ -229,6 +235,11 @@ def relative_error(error: np.ndarray, reference: np.ndarray, peak: float) -> flo
     return float((error / np.maximum(size, REL_FLOOR * peak)).max())
 
 
+def _largest_ulp(reference: Mapping[int, np.ndarray], candidate: Mapping[int, np.ndarray]) -> int | None:
+    counts = [max_ulp(ref, candidate[seed]) for seed, ref in reference.items()]
+    return max((count for count in counts if count is not None), default=None)
+
+
 def _errors(ref: np.ndarray, cand: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(invalid="ignore"):
         error = np.abs(cand - ref)
@@ -262,6 +273,6 @@ def _peak(values: np.ndarray) -> float:
 
 
 def _constant_elements(episodes: Mapping[int, np.ndarray]) -> np.ndarray:
-    first = next(iter(episodes.values()))[:1]
+    first = next(values for values in episodes.values() if len(values))[:1]
     same = [(values == first).all(axis=0) for values in episodes.values()]
     return np.logical_and.reduce(same)

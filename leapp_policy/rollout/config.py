@@ -10,6 +10,7 @@ import numpy as np
 
 from leapp_policy.errors import ConfigError
 from leapp_policy.rollout.compare import Tolerance, default_tolerance
+from leapp_policy.rollout.fresh import Ranges
 from leapp_policy.rollout.runner import RolloutCfg
 
 
@@ -19,6 +20,36 @@ class ParityMode(Enum):
     OPEN_LOOP = "open_loop"
     CLOSED_LOOP = "closed_loop"
     BOTH = "both"
+
+
+@dataclass(frozen=True)
+class ChecksCfg:
+    """What is done with the signals of the open loop once they are recorded."""
+
+    levels: bool = True
+    """Replay them at every optimisation level of the runtime."""
+    repeat: bool = True
+    """Replay them through each side twice: a policy that does not repeat itself voids every figure."""
+    resets: bool = True
+    """Replay them under resets of all rows and of random rows."""
+    fresh_steps: int = 100
+    """Steps of random inputs; 0 for none."""
+    ranges: Ranges = field(default_factory=dict)
+    """Where random inputs come from, by input; others are drawn between the smallest and largest value seen."""
+    mutations: bool = False
+    """Plant faults into the exported policy and see whether the comparison fails."""
+    max_steps: int = 400
+    """Steps of the recording that are replayed."""
+    seed: int = 0
+    """Seed of random resets and inputs."""
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that replay nothing."""
+        if self.max_steps < 2 or self.fresh_steps < 0:
+            raise ConfigError(
+                f"'max_steps' must be at least 2 and 'fresh_steps' not negative, got {self.max_steps} and "
+                f"{self.fresh_steps}."
+            )
 
 
 @dataclass(frozen=True)
@@ -51,6 +82,7 @@ class ParityCfg:
     """Allowed difference of an episode's return."""
     max_success_flips: int = 0
     """Episodes whose success may differ."""
+    checks: ChecksCfg = field(default_factory=ChecksCfg)
     overlay: str = ""
     """Signal that the report draws on both sides; empty: the joint positions if observed, else the action."""
     progress: bool = True

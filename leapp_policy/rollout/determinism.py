@@ -26,8 +26,11 @@ class DeterminismReport:
     detail: str
     """One sentence for the report."""
     seed: int
+    """The first seed, or the one that showed a difference."""
     steps: int
     """Actions replayed at most."""
+    seeds: int = 1
+    """Seeds that were replayed."""
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain types for JSON."""
@@ -35,37 +38,48 @@ class DeterminismReport:
 
 
 def check_determinism(make_env: EnvFactory, cfg: RolloutCfg) -> DeterminismReport:
-    """Replay random actions from one seed and compare everything observed bit by bit.
+    """Replay random actions from some seeds and compare everything observed bit by bit.
 
-    The sequence runs in a fresh environment, again in the same one after an episode of another seed
+    Each sequence runs in a fresh environment, again in the same one after an episode of another seed
     (what an earlier episode leaves behind shows here), and in a second fresh environment.
 
     Args:
         make_env: Makes one environment.
-        cfg: The first seed, the number of actions and the names.
+        cfg: The seeds (the first ``determinism_seeds``), the number of actions and the names.
 
     Returns:
         The finding, with the first difference named.
     """
-    seed = int(cfg.seeds[0])
-    used, fresh = make_env(), make_env()
+    seeds = [int(seed) for seed in cfg.seeds[: cfg.determinism_seeds]]
+    used, other = make_env(), make_env()
+    steps = 0
     try:
-        used.action_space.seed(seed)
-        actions = [used.action_space.sample() for _ in range(cfg.determinism_steps)]
-        first = _replay(used, seed, actions, cfg)
-        _replay(used, seed + 1, actions[::-1], cfg)
-        again = _replay(used, seed, actions, cfg)
-        other = _replay(fresh, seed, actions, cfg)
+        for seed in seeds:
+            difference, steps = _check_seed(used, other, seed, cfg)
+            if difference is not None:
+                return DeterminismReport(False, difference, seed, cfg.determinism_steps, len(seeds))
     finally:
         used.close()
-        fresh.close()
-    difference = _difference(first, again, "the same environment after another episode")
-    difference = difference or _difference(first, other, "a second fresh environment")
-    detail = difference or (
-        f"Seed {seed} and {len(first) - 1} replayed actions gave the same bits three times "
-        "(fresh, reused and second environment)."
+        other.close()
+    said = f"Seed {seeds[0]}" if len(seeds) == 1 else f"Seeds {', '.join(map(str, seeds))}"
+    detail = (
+        f"{said} and {steps} replayed actions gave the same bits three times (fresh, reused and second environment)."
     )
-    return DeterminismReport(difference is None, detail, seed, cfg.determinism_steps)
+    return DeterminismReport(True, detail, seeds[0], cfg.determinism_steps, len(seeds))
+
+
+def _check_seed(
+    used: gymnasium.Env[Any, Any], other: gymnasium.Env[Any, Any], seed: int, cfg: RolloutCfg
+) -> tuple[str | None, int]:
+    """Give the first difference in words, and how many actions were replayed."""
+    used.action_space.seed(seed)
+    actions = [used.action_space.sample() for _ in range(cfg.determinism_steps)]
+    first = _replay(used, seed, actions, cfg)
+    _replay(used, seed + 1, actions[::-1], cfg)
+    again = _replay(used, seed, actions, cfg)
+    difference = _difference(first, again, "the same environment after another episode")
+    difference = difference or _difference(first, _replay(other, seed, actions, cfg), "a second fresh environment")
+    return difference, len(first) - 1
 
 
 def _replay(env: gymnasium.Env[Any, Any], seed: int, actions: list[Any], cfg: RolloutCfg) -> _Trace:

@@ -11,9 +11,12 @@ import numpy as np
 from leapp_policy.errors import ConfigError, ParityError
 from leapp_policy.rollout.compare import InputStats, OutputParity, compare_output, input_stats
 from leapp_policy.rollout.config import ParityCfg
+from leapp_policy.rollout.recording import Recording, from_episodes
+from leapp_policy.rollout.replay import RecordedPolicy, output_reasons, replay, to_episodes
 from leapp_policy.rollout.result import OpenLoopResult, Overlay
-from leapp_policy.rollout.runner import EnvBatch, Episode, StepPolicy, roll_out
+from leapp_policy.rollout.runner import Episode, StepPolicy, roll_out
 from leapp_policy.rollout.state import follow_state, named_state
+from leapp_policy.rollout.vector import open_envs
 
 if TYPE_CHECKING:
     from leapp_policy.rollout.runner import EnvFactory
@@ -26,6 +29,8 @@ class _Pair:
     """Two policies as one: the reference's outputs keep their names, the candidate's get a prefix."""
 
     def __init__(self, reference: StepPolicy, candidate: StepPolicy, *, follows: bool) -> None:
+        if reference is candidate:
+            raise ConfigError("Reference and candidate must be two policies, got one object twice; load it again.")
         self._reference, self._candidate, self._follows = reference, candidate, follows
 
     def step(self, obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -35,6 +40,9 @@ class _Pair:
         given = {name: value.copy() for name, value in obs.items()}
         outputs = {k: np.array(v) for k, v in self._reference.step(given).items()}
         other = self._candidate.step({name: value.copy() for name, value in obs.items()})
+        if isinstance(self._reference, RecordedPolicy):
+            # A log of a robot may hold the action alone.
+            other = {name: value for name, value in other.items() if name in outputs}
         if set(other) != set(outputs):
             raise ParityError(
                 f"The candidate must have the reference's outputs {sorted(outputs)}, got {sorted(other)}; "
@@ -77,17 +85,39 @@ def open_loop(
         ParityError: The two do not have the same outputs or shapes.
         ContractError: An action or observation does not fit.
     """
-    if reference is candidate:
-        raise ConfigError("Reference and candidate must be two policies, got one object twice; load it again.")
+    pair = _Pair(reference, candidate, follows=cfg.follow_state)
     rollout = cfg.open_loop_rollout
-    with EnvBatch(make_env, rollout) as envs:
-        episodes = roll_out(
-            _Pair(reference, candidate, follows=cfg.follow_state), envs, rollout, on_progress=on_progress
-        )
+    with open_envs(make_env, rollout) as envs:
+        episodes = roll_out(pair, envs, rollout, on_progress=on_progress)
+    return _judge(episodes, cfg)
+
+
+def replay_loop(reference: StepPolicy, candidate: StepPolicy, recording: Recording, cfg: ParityCfg) -> OpenLoopResult:
+    """Compare every output of two policies on recorded signals; no environment is made.
+
+    Args:
+        reference: The original, or a ``RecordedPolicy``.
+        candidate: The exported policy, another object than the reference.
+        recording: The signals.
+        cfg: How close is close enough.
+
+    Returns:
+        As ``open_loop``.
+
+    Raises:
+        ConfigError: Reference and candidate are one object.
+        ParityError: The two do not have the same outputs or shapes.
+        ContractError: A policy refuses a signal.
+    """
+    outputs = replay(_Pair(reference, candidate, follows=cfg.follow_state), recording)
+    return _judge(to_episodes(recording, outputs), cfg, recording)
+
+
+def _judge(episodes: Sequence[Episode], cfg: ParityCfg, recording: Recording | None = None) -> OpenLoopResult:
     names = [name for name in episodes[0].outputs if not name.startswith(_CANDIDATE)]
     outputs = tuple(_compare(name, episodes, cfg) for name in names)
     inputs = tuple(input_stats(name, [e.obs[name] for e in episodes]) for name in episodes[0].obs)
-    reasons = [sentence for output in outputs for sentence in _output_reasons(output)]
+    reasons = [sentence for output in outputs for sentence in output_reasons(output)]
     uninformative = [] if reasons else _uninformative(outputs, inputs, cfg)
     reasons += uninformative
     return OpenLoopResult(
@@ -99,25 +129,11 @@ def open_loop(
         outputs=outputs,
         inputs=inputs,
         overlay=_overlay(episodes, outputs, cfg),
+        recording=recording
+        or from_episodes(
+            episodes, cfg.rollout.num_envs, outputs=[name for name in names if not name.startswith(_STATE)]
+        ),
     )
-
-
-def _output_reasons(output: OutputParity) -> list[str]:
-    reasons = []
-    if output.candidate_dtype != output.dtype:
-        reasons.append(
-            f"Output '{output.name}' is {output.candidate_dtype} in the candidate and {output.dtype} in the reference."
-        )
-    if output.nonfinite is not None:
-        side = {"both": "both policies"}.get(output.nonfinite.side, f"the {output.nonfinite.side}")
-        reasons.append(f"Output '{output.name}' is NaN or infinite in {side}, first at {output.nonfinite.at}.")
-    elif output.first_past is not None:
-        reasons.append(
-            f"Output '{output.name}' is past its tolerance ({output.atol:.3g} + {output.rtol:.3g} x "
-            f"|reference|) in {output.steps_past} step(s), first at {output.first_past}; "
-            f"the largest error is {output.max_abs:.3g}."
-        )
-    return reasons
 
 
 def _compare(name: str, episodes: Sequence[Episode], cfg: ParityCfg) -> OutputParity:
@@ -163,8 +179,9 @@ def _notes(outputs: Sequence[OutputParity], inputs: Sequence[InputStats], cfg: P
 
 
 def _overlay(episodes: Sequence[Episode], outputs: Sequence[OutputParity], cfg: ParityCfg) -> Overlay:
-    name = cfg.overlay if any(o.name == cfg.overlay for o in outputs) else cfg.rollout.action_key
-    parity = next(o for o in outputs if o.name == name)
+    named = {o.name: o for o in outputs}
+    parity = named.get(cfg.overlay) or named.get(cfg.rollout.action_key) or outputs[0]
+    name = parity.name
     worst = max(episodes, key=lambda e: max(parity.error_curves[e.seed]))
     return Overlay(
         name=name,

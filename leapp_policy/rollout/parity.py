@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from leapp_policy.errors import ParityError
+from leapp_policy.rollout.checks import ArtifactVariants, run_checks
 from leapp_policy.rollout.closed_loop import closed_loop
 from leapp_policy.rollout.config import ParityCfg, ParityMode
 from leapp_policy.rollout.determinism import DeterminismReport, check_determinism
-from leapp_policy.rollout.open_loop import open_loop
+from leapp_policy.rollout.open_loop import open_loop, replay_loop
+from leapp_policy.rollout.recording import Recording
+from leapp_policy.rollout.replay import RecordedPolicy
+from leapp_policy.rollout.replay_result import CheckResults
 from leapp_policy.rollout.result import ClosedLoopResult, OpenLoopResult, ParityResult, ParitySubject
 from leapp_policy.rollout.runner import StepPolicy
 
@@ -28,6 +33,7 @@ def check_parity(
     cfg: ParityCfg,
     *,
     subject: ParitySubject | None = None,
+    variants: ArtifactVariants | None = None,
 ) -> ParityResult:
     """Run the loops that ``cfg.mode`` asks for and judge them.
 
@@ -40,6 +46,7 @@ def check_parity(
         make_env: Makes one environment.
         cfg: Loops, seeds and tolerances.
         subject: What is compared, for the reader of the report.
+        variants: The artifact at other optimisation levels and with faults in it.
 
     Returns:
         The verdict, its reasons and all figures.
@@ -58,7 +65,41 @@ def check_parity(
             closed = closed_loop(reference, candidate, make_env, cfg, on_progress=advance)
         if opened is None and not closed.repeatable:
             opened = _run_open(reference, candidate, make_env, cfg)
-    return _judge(determinism, opened, closed, cfg, subject or ParitySubject())
+    checks = _checks(reference, candidate, opened, cfg, variants, live=True)
+    return _judge(determinism, opened, closed, checks, cfg, subject or ParitySubject())
+
+
+def check_recording(
+    reference: StepPolicy,
+    candidate: StepPolicy,
+    recording: Recording,
+    cfg: ParityCfg,
+    *,
+    subject: ParitySubject | None = None,
+    variants: ArtifactVariants | None = None,
+) -> ParityResult:
+    """Compare on recorded signals; no environment is made.
+
+    Args:
+        reference: The original, or a ``RecordedPolicy``, which cannot answer other resets or fresh inputs.
+        candidate: The exported policy.
+        recording: The signals.
+        cfg: Tolerances and checks.
+        subject: What is compared, for the reader of the report.
+        variants: The artifact at other optimisation levels and with faults in it.
+
+    Returns:
+        The verdict of the open loop and of the checks.
+
+    Raises:
+        ConfigError: Reference and candidate are one object.
+        ParityError: The two do not have the same outputs or shapes.
+        ContractError: A policy refuses a signal.
+    """
+    opened = replay_loop(reference, candidate, recording, cfg)
+    live = not isinstance(reference, RecordedPolicy)
+    checks = _checks(reference, candidate, opened, cfg, variants, live=live)
+    return _judge(None, opened, None, checks, cfg, subject or ParitySubject())
 
 
 def require(result: ParityResult) -> None:
@@ -79,19 +120,39 @@ def _run_open(reference: StepPolicy, candidate: StepPolicy, make_env: EnvFactory
         return open_loop(reference, candidate, make_env, cfg, on_progress=advance)
 
 
+def _checks(
+    reference: StepPolicy,
+    candidate: StepPolicy,
+    opened: OpenLoopResult | None,
+    cfg: ParityCfg,
+    variants: ArtifactVariants | None,
+    *,
+    live: bool,
+) -> CheckResults:
+    """Go on with the recorded signals, unless the open loop has its answer already."""
+    if opened is None or not opened.passed:
+        return CheckResults()
+    if cfg.follow_state:
+        # These replays run free, and single steps are what was asked for: a small error may grow by its own action.
+        cfg = replace(cfg, checks=replace(cfg.checks, levels=False, resets=False, fresh_steps=0))
+    return run_checks(reference, candidate, opened.recording, cfg, variants or ArtifactVariants(), live=live)
+
+
 def _judge(
-    determinism: DeterminismReport,
+    determinism: DeterminismReport | None,
     opened: OpenLoopResult | None,
     closed: ClosedLoopResult | None,
+    checks: CheckResults,
     cfg: ParityCfg,
     subject: ParitySubject,
 ) -> ParityResult:
     notes = list(opened.notes) if opened else []
-    repeatable = determinism.deterministic and (closed is None or closed.repeatable)
-    if not determinism.deterministic:
+    steady = determinism is None or determinism.deterministic
+    repeatable = steady and (closed is None or closed.repeatable)
+    if determinism is not None and not steady:
         notes.insert(0, determinism.detail)
-    elif not repeatable:
-        notes.insert(0, "The environment does not repeat itself: one seed gave two different first observations.")
+    elif closed and not repeatable:
+        notes.insert(0, _env_note(closed))
     judged: list[tuple[OpenLoopResult | ClosedLoopResult, str]] = [(opened, "open_loop")] if opened else []
     if closed and repeatable:
         judged.append((closed, "closed_loop"))
@@ -99,22 +160,49 @@ def _judge(
         notes.insert(1, "The closed loop is shown but not judged; the open loop is the verdict.")
     if closed and closed.success_rate("reference") == closed.success_rate("candidate") == 0.0:
         notes.append("No episode succeeds on either side, so that equal success says little.")
-    reasons = [reason for loop, _ in judged for reason in loop.reasons]
+    notes += checks.notes
+    if opened is None or not opened.passed:
+        why = "no open loop was run" if opened is None else "the open loop failed"
+        notes.append(f"Checks on the recorded signals were left out, since {why}.")
+    reasons = [reason for loop, _ in judged for reason in loop.reasons] + list(checks.reasons)
+    reasons += checks.uninformative
     return ParityResult(
         passed=not reasons,
         reasons=tuple(reasons),
         notes=tuple(notes),
-        mode=cfg.mode.value,
+        mode="recording" if determinism is None else cfg.mode.value,
         judged_by=tuple(name for _, name in judged),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         subject=subject,
-        seeds=tuple(int(seed) for seed in cfg.rollout.seeds),
-        open_loop_seeds=tuple(int(seed) for seed in cfg.open_loop_rollout.seeds),
-        max_steps=cfg.rollout.max_steps,
-        num_envs=cfg.rollout.num_envs,
+        seeds=_seeds(cfg, opened, determinism),
+        open_loop_seeds=tuple(opened.outputs[0].error_curves) if opened else _numbers(cfg.open_loop_rollout.seeds),
+        max_steps=cfg.rollout.max_steps if determinism else opened.recording.steps if opened else 0,
+        num_envs=opened.recording.rows if opened else cfg.rollout.num_envs,
         determinism=determinism,
         open_loop=opened,
         closed_loop=closed,
+        checks=checks,
+    )
+
+
+def _seeds(cfg: ParityCfg, opened: OpenLoopResult | None, determinism: DeterminismReport | None) -> tuple[int, ...]:
+    if determinism is None and opened is not None:
+        return tuple(opened.outputs[0].error_curves)
+    return _numbers(cfg.rollout.seeds)
+
+
+def _numbers(seeds: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(seed) for seed in seeds)
+
+
+def _env_note(closed: ClosedLoopResult) -> str:
+    differences = [e.first_env_difference for e in closed.episodes if e.first_env_difference is not None]
+    if all(at.step == 0 for at in differences):
+        return "The environment does not repeat itself: one seed gave two different first observations."
+    late = next(at for at in differences if at.step)
+    return (
+        "The environment does not repeat itself: after the same actions, bit by bit, the two sides observe something "
+        f"else, first at {late}."
     )
 
 

@@ -27,17 +27,18 @@ _MAX_EPISODES = 20
 _FAINT_POINTS = 2400
 
 # Colours that stand for the page's variables, so that one drawing serves light, dark and print.
-_INK, _MUTED, _GRID, _REF, _CAND = "#010101", "#020202", "#030303", "#040404", "#050505"
-_LIMIT, _CONTROL, _FAINT = "#060606", "#070707", "#080808"
+_INK, _MUTED, _GRID, _REF, CAND = "#010101", "#020202", "#030303", "#040404", "#050505"
+LIMIT, CONTROL, _FAINT, GOOD = "#060606", "#070707", "#080808", "#090909"
 _VARIABLES = {
     _INK: "ink",
     _MUTED: "muted",
     _GRID: "grid",
     _REF: "ref",
-    _CAND: "cand",
-    _LIMIT: "limit",
-    _CONTROL: "control",
+    CAND: "cand",
+    LIMIT: "limit",
+    CONTROL: "control",
     _FAINT: "faint",
+    GOOD: "good",
 }
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -78,10 +79,10 @@ def error_plot(output: OutputParity, *, name: str, wide: bool = False) -> str:
         _log_curves(axes, list(output.error_curves.values()))
         _limit_line(axes, output.atol)
         if output.nonfinite is not None:
-            axes.axvline(output.nonfinite.at.step, color=_LIMIT, lw=1.2, label="not finite")
+            axes.axvline(output.nonfinite.at.step, color=LIMIT, lw=1.2, label="not finite")
         _finish_log(axes, "largest |error|")
 
-    return _svg(draw, (9.2, 2.9) if wide else (4.5, 2.7), name)
+    return svg(draw, (9.2, 2.9) if wide else (4.5, 2.7), name)
 
 
 def divergence_plot(result: ClosedLoopResult) -> str:
@@ -103,11 +104,11 @@ def divergence_plot(result: ClosedLoopResult) -> str:
             x, y = _thin(result.control_factor * np.asarray(result.control_envelope[:length]))
             keep = y > 0
             label = f"control x {result.control_factor:g}"
-            axes.plot(x[keep], y[keep], color=_CONTROL, lw=1.4, ls=(0, (2, 2)), label=label)
+            axes.plot(x[keep], y[keep], color=CONTROL, lw=1.4, ls=(0, (2, 2)), label=label)
         _limit_line(axes, result.atol)
         _finish_log(axes, "largest action difference")
 
-    return _svg(draw, (4.5, 3.3), "divergence")
+    return svg(draw, (4.5, 3.3), "divergence")
 
 
 def returns_plot(result: ClosedLoopResult) -> str:
@@ -129,11 +130,11 @@ def returns_plot(result: ClosedLoopResult) -> str:
         both = both[np.isfinite(both)] if np.isfinite(both).any() else np.zeros(1)
         pad = 0.08 * float(np.ptp(both)) or max(0.05 * float(np.abs(both).max()), 0.5)
         low, high = float(both.min()) - pad, float(both.max()) + pad
-        axes.plot([low, high], [low, high], color=_CONTROL, lw=1.1, ls=(0, (2, 2)), label="equal", zorder=1)
-        axes.scatter(ours[~flips], theirs[~flips], s=34, color=_CAND, alpha=0.75, lw=0, label="episode", zorder=2)
+        axes.plot([low, high], [low, high], color=CONTROL, lw=1.1, ls=(0, (2, 2)), label="equal", zorder=1)
+        axes.scatter(ours[~flips], theirs[~flips], s=34, color=CAND, alpha=0.75, lw=0, label="episode", zorder=2)
         if flips.any():
             axes.scatter(
-                ours[flips], theirs[flips], s=44, color=_LIMIT, marker="X", lw=0, label="success differs", zorder=3
+                ours[flips], theirs[flips], s=44, color=LIMIT, marker="X", lw=0, label="success differs", zorder=3
             )
         axes.set(xlim=(low, high), ylim=(low, high), aspect="equal", anchor="W")
         axes.set_xlabel("return, reference")
@@ -141,7 +142,7 @@ def returns_plot(result: ClosedLoopResult) -> str:
         axes.locator_params(nbins=5)
         axes.legend(loc="upper left", handletextpad=0.4)
 
-    return _svg(draw, (4.5, 3.3), "returns")
+    return svg(draw, (4.5, 3.3), "returns")
 
 
 def overlay_plot(overlay: Overlay) -> str:
@@ -163,7 +164,7 @@ def overlay_plot(overlay: Overlay) -> str:
             if index >= count:
                 axes.set_visible(False)
                 continue
-            for values, color, style in ((overlay.reference, _REF, "-"), (overlay.candidate, _CAND, (0, (3, 2)))):
+            for values, color, style in ((overlay.reference, _REF, "-"), (overlay.candidate, CAND, (0, (3, 2)))):
                 steps = np.arange(0, len(values), -(-len(values) // MAX_POINTS))
                 axes.plot(steps, values[steps, index], color=color, ls=style, lw=1.8 if color == _REF else 1.6)
             axes.set_title(f"[{index}]", fontsize=9, loc="left", color=_MUTED, pad=3)
@@ -173,7 +174,7 @@ def overlay_plot(overlay: Overlay) -> str:
                 axes.tick_params(labelbottom=True)
                 axes.set_xlabel("step")
 
-    return _svg(draw, (9.2, 0.45 + 1.55 * rows), "overlay")
+    return svg(draw, (9.2, 0.45 + 1.55 * rows), "overlay")
 
 
 def _log_curves(axes: Axes, curves: Sequence[Sequence[float]]) -> None:
@@ -195,18 +196,18 @@ def _log_curves(axes: Axes, curves: Sequence[Sequence[float]]) -> None:
     # A lone point between zeros has no line segment: the marker keeps it in sight.
     lone = y > 0
     lone &= ~np.concatenate([[False], y[:-1] > 0]) & ~np.concatenate([y[1:] > 0, [False]])
-    axes.plot(x, np.where(y > 0, y, np.nan), color=_CAND, lw=1.5, label="largest of all episodes")
-    axes.plot(x[lone], y[lone], color=_CAND, ls="", marker="o", ms=2.5)
+    axes.plot(x, np.where(y > 0, y, np.nan), color=CAND, lw=1.5, label="largest of all episodes")
+    axes.plot(x[lone], y[lone], color=CAND, ls="", marker="o", ms=2.5)
 
 
 def _limit_line(axes: Axes, atol: float) -> None:
     if atol > 0:
-        axes.axhline(atol, color=_LIMIT, lw=1.2, ls=(0, (5, 3)), label="atol")
+        axes.axhline(atol, color=LIMIT, lw=1.2, ls=(0, (5, 3)), label="atol")
 
 
 def _finish_log(axes: Axes, label: str) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(_power_of_ten)
+    axes.yaxis.set_major_formatter(power_of_ten)
     axes.yaxis.set_minor_formatter(lambda _value, _position: "")
     low, high = axes.get_ylim()
     if high / low < 100:
@@ -227,13 +228,27 @@ def _thin(values: np.ndarray, limit: int = MAX_POINTS) -> tuple[np.ndarray, np.n
     return starts, np.maximum.reduceat(values, starts)
 
 
-def _power_of_ten(value: float, _position: float) -> str:
+def power_of_ten(value: float, _position: float) -> str:
+    """Label a tick of a log scale."""
     # Plain text, not mathtext: its parts are placed for a font that the page does not use.
     power = round(float(np.log10(value)))
     return "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def _svg(draw: Callable[[Figure], None], size: tuple[float, float], name: str) -> str:
+def svg(draw: Callable[[Figure], None], size: tuple[float, float], name: str) -> str:
+    """Draw a figure in the page's style.
+
+    Args:
+        draw: Fills a figure.
+        size: Width and height [inch].
+        name: Tells this drawing's ids from those of others on the page.
+
+    Returns:
+        SVG text that takes colours and font from the page.
+
+    Raises:
+        ConfigError: There is no matplotlib.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure

@@ -24,6 +24,7 @@ from leapp_policy.rollout.markup import (
     success,
     table,
 )
+from leapp_policy.rollout.report_checks import render_checks
 
 if TYPE_CHECKING:
     from leapp_policy.rollout.compare import InputStats, OutputParity
@@ -38,7 +39,12 @@ if TYPE_CHECKING:
 _MAX_EPISODE_ROWS = 50
 _MAX_DRAWN = 8
 _VERDICTS = {"passed": "Passed", "failed": "Failed", "uninformative": "Proves nothing"}
-_LOOPS = {"open_loop": "open loop", "closed_loop": "closed loop", "both": "both loops"}
+_LOOPS = {
+    "open_loop": "open loop",
+    "closed_loop": "closed loop",
+    "both": "both loops",
+    "recording": "recorded signals",
+}
 
 
 class Report(Protocol):
@@ -88,6 +94,7 @@ def render_html(result: ParityResult) -> str:
         body.append(_open_loop(result.open_loop))
     if result.closed_loop:
         body.append(_closed_loop(result.closed_loop, judged="closed_loop" in result.judged_by))
+    body.append(render_checks(result.checks, result.subject.optimization_level))
     overlay = _overlay_of(result)
     body += [_overlay(overlay) if overlay else "", _notes(result), _footer(result)]
     css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
@@ -156,6 +163,9 @@ def _figures(result: ParityResult) -> str:
             cards.append(("Success rate", f"{percent(rates[0])} | {percent(rates[1])}", flips))
         means = [number(closed.mean_return(side)) for side in ("reference", "candidate")]
         cards.append(("Mean return", " | ".join(means), "reference | exported"))
+    faults = [fault.status for fault in result.checks.mutations if fault.status != "not applicable"]
+    if faults:
+        cards.append(("Planted faults caught", f"{faults.count('caught')} of {len(faults)}", "see below"))
     items = "".join(f"<div><dt>{k}</dt><dd>{v}<small>{s}</small></dd></div>" for k, v, s in cards)
     return f'<dl class="figures">{items}</dl>'
 
@@ -166,7 +176,7 @@ def _subject(result: ParityResult) -> str:
     if result.open_loop and result.closed_loop and result.open_loop_seeds != result.seeds:
         seeds = f"open loop {seed_list(result.open_loop_seeds)}; closed loop {seeds}"
     versions = ", ".join(f"{name} {version}" for name, version in subject.versions.items())
-    determinism = "yes" if result.determinism.deterministic else "no"
+    repeats = {None: "", True: "yes", False: "no"}[result.determinism and result.determinism.deterministic]
     short = [
         ("Artifact", escape(subject.artifact)),
         ("Reference", escape(subject.reference)),
@@ -177,7 +187,7 @@ def _subject(result: ParityResult) -> str:
         ("Seeds", escape(seeds)),
         ("Episode length", f"at most {count(result.max_steps)} steps"),
         ("Rows a call", count(result.num_envs)),
-        ("Environment repeats", determinism),
+        ("Environment repeats", repeats),
     ]
     wide = [
         ("Digest", f"<code>{escape(subject.digest)}</code>" if subject.digest else ""),
@@ -191,7 +201,7 @@ def _subject(result: ParityResult) -> str:
 
 
 def _open_loop(result: OpenLoopResult) -> str:
-    head = ["Output", "Type", "Max abs", "Max rel", "RMS", "Tolerance", "First past it", "Verdict"]
+    head = ["Output", "Type", "Max abs", "Max rel", "Max ulp", "RMS", "Tolerance", "First past", "Verdict"]
     rows = [_output_row(o) for o in result.outputs]
     # Failing outputs first: the page stays small and still shows what matters.
     drawn = sorted(result.outputs, key=lambda o: o.within_tolerance)[:_MAX_DRAWN]
@@ -223,6 +233,7 @@ def _output_row(o: OutputParity) -> list[str]:
         f"{escape(o.dtype)} {shape(o.shape)}",
         number(o.max_abs),
         number(o.max_rel),
+        "–" if o.max_ulp is None else count(o.max_ulp),
         number(o.rms),
         tolerance,
         first,
@@ -309,7 +320,7 @@ def _overlay(overlay: Overlay) -> str:
 
 def _notes(result: ParityResult) -> str:
     notes = [*result.notes]
-    if result.determinism.deterministic:
+    if result.determinism and result.determinism.deterministic:
         notes.append(result.determinism.detail)
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f'<section><h2>Notes</h2><ul class="notes">{items}</ul></section>'
@@ -320,7 +331,8 @@ def _footer(result: ParityResult) -> str:
     return (
         "<footer><p>Max abs is the largest |exported − reference| over all steps, rows and elements. Max rel "
         f"divides it by the reference value, or by {floor} of the signal's largest value where the reference is "
-        "smaller. An element passes within atol + rtol |reference|. Steps count from 0.</p>"
+        "smaller. Max ulp counts the representable values "
+        "between the two. An element passes within atol + rtol |reference|. Steps count from 0.</p>"
         f"<p>Judged by: {' and '.join(_LOOPS[loop] for loop in result.judged_by)}. All figures are in the JSON "
         "file beside this page.</p></footer>"
     )

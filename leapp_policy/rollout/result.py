@@ -11,6 +11,8 @@ import numpy as np
 
 from leapp_policy.rollout.compare import InputStats, NonFinite, OutputParity, StepRef, rounded
 from leapp_policy.rollout.determinism import DeterminismReport
+from leapp_policy.rollout.recording import Recording
+from leapp_policy.rollout.replay_result import CheckResults
 
 SCHEMA = 1
 
@@ -72,6 +74,8 @@ class OpenLoopResult:
     outputs: tuple[OutputParity, ...]
     inputs: tuple[InputStats, ...]
     overlay: Overlay
+    recording: Recording = field(repr=False, compare=False)
+    """What both saw and what the reference gave; not part of the JSON file."""
 
     @property
     def max_abs(self) -> float:
@@ -106,6 +110,8 @@ class ClosedLoopEpisode:
     candidate_steps: int
     same_start: bool
     """Both environments gave the same bits after reset."""
+    first_env_difference: StepRef | None
+    """First step at which the environments differ although all actions before it were the same bits."""
     max_divergence: float
     """Largest absolute action difference over the steps that both ran."""
     first_past: StepRef | None
@@ -199,9 +205,12 @@ class ParityResult:
     open_loop_seeds: tuple[int, ...]
     max_steps: int
     num_envs: int
-    determinism: DeterminismReport
+    determinism: DeterminismReport | None
+    """None where no environment ran."""
     open_loop: OpenLoopResult | None
     closed_loop: ClosedLoopResult | None
+    checks: CheckResults = field(default_factory=CheckResults)
+    """What was done with the recorded signals."""
 
     @property
     def verdict(self) -> str:
@@ -209,7 +218,7 @@ class ParityResult:
         if self.passed:
             return "passed"
         loops = [loop for loop in (self.open_loop, self.closed_loop) if loop is not None]
-        empty = {sentence for loop in loops for sentence in loop.uninformative}
+        empty = {sentence for loop in loops for sentence in loop.uninformative} | set(self.checks.uninformative)
         return "uninformative" if set(self.reasons) <= empty else "failed"
 
     def to_dict(self) -> dict[str, Any]:
@@ -230,9 +239,12 @@ class ParityResult:
                 "max_steps": self.max_steps,
                 "num_envs": self.num_envs,
             },
-            "determinism": self.determinism.to_dict(),
+            "determinism": self.determinism.to_dict() if self.determinism else None,
             "open_loop": self.open_loop.to_dict() if self.open_loop else None,
             "closed_loop": self.closed_loop.to_dict() if self.closed_loop else None,
+            "replays": [check.to_dict() for check in self.checks.replays],
+            "mutations": [mutation.to_dict() for mutation in self.checks.mutations],
+            "sound_excess": _finite(self.checks.sound_excess),
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -36,6 +37,19 @@ class StepPolicy(Protocol):
         ...
 
 
+class VectorMode(Enum):
+    """How environments stand side by side, and what a row does when its episode ends."""
+
+    OFF = "off"
+    """Single environments; a finished row stands still until all are done."""
+    NEXT_STEP = "next_step"
+    """``gymnasium.vector``; the step after an episode's last ignores the action and resets."""
+    SAME_STEP = "same_step"
+    """``gymnasium.vector``; the last step of an episode gives the first observation of the next."""
+    DISABLED = "disabled"
+    """``gymnasium.vector``; the harness resets the finished rows with a mask."""
+
+
 @dataclass(frozen=True)
 class RolloutCfg:
     """How episodes are rolled."""
@@ -54,15 +68,20 @@ class RolloutCfg:
     """Entry of the last step's ``info`` that tells success."""
     determinism_steps: int = 8
     """Random actions that the check of the environment's determinism replays."""
+    determinism_seeds: int = 2
+    """Seeds that it replays them from."""
+    vector: VectorMode = VectorMode.OFF
+    """Other than ``OFF``: a row goes on with its next episode until ``max_steps``, the policy's row is reset in
+    between, and the other rows are not."""
 
     def __post_init__(self) -> None:
         """Refuse settings that roll nothing."""
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
             raise ConfigError(f"'seeds' must be distinct and at least one, got {list(self.seeds)}.")
-        if self.max_steps < 1 or self.num_envs < 1 or self.determinism_steps < 1:
+        if min(self.max_steps, self.num_envs, self.determinism_steps, self.determinism_seeds) < 1:
             raise ConfigError(
-                "'max_steps', 'num_envs' and 'determinism_steps' must be at least 1, got "
-                f"{self.max_steps}, {self.num_envs} and {self.determinism_steps}."
+                "'max_steps', 'num_envs', 'determinism_steps' and 'determinism_seeds' must be at least 1, got "
+                f"{self.max_steps}, {self.num_envs}, {self.determinism_steps} and {self.determinism_seeds}."
             )
         if len(self.seeds) % self.num_envs:
             raise ConfigError(
@@ -84,6 +103,8 @@ class Episode:
     """Raw observations by name, each ``[steps, ...]``: what the policy saw before each action."""
     outputs: Mapping[str, np.ndarray] = field(repr=False)
     """Policy outputs by name, each ``[steps, ...]``."""
+    starts: tuple[int, ...] = (0,)
+    """Steps before which the policy's row was reset; more than one where a vectorised row went on."""
 
 
 def flatten_obs(obs: Any, obs_key: str) -> dict[str, np.ndarray]:
@@ -116,6 +137,30 @@ def flatten_obs(obs: Any, obs_key: str) -> dict[str, np.ndarray]:
     return {obs_key: np.array(obs)}
 
 
+class Envs(Protocol):
+    """Environments side by side behind batch-first arrays."""
+
+    active: np.ndarray
+    """Rows whose next policy step counts, bool ``[num_envs]``."""
+    restarted: np.ndarray
+    """Rows whose observation begins another episode, bool ``[num_envs]``."""
+    returns: np.ndarray
+    success: list[bool | None]
+
+    @property
+    def running(self) -> bool:
+        """Some row still has steps to come."""
+        ...
+
+    def reset(self, seeds: Sequence[int]) -> dict[str, np.ndarray]:
+        """Start one episode per row; give observations ``[num_envs, ...]``."""
+        ...
+
+    def step(self, actions: np.ndarray) -> dict[str, np.ndarray]:
+        """Act with ``[num_envs, ...]``; give the next observations."""
+        ...
+
+
 class EnvBatch:
     """``num_envs`` single environments behind batch-first arrays; a finished row stands still.
 
@@ -127,6 +172,7 @@ class EnvBatch:
         self.envs = [make_env() for _ in range(cfg.num_envs)]
         self._obs: list[dict[str, np.ndarray]] = []
         self.active = np.zeros(cfg.num_envs, dtype=bool)
+        self.restarted = np.zeros(cfg.num_envs, dtype=bool)
         self.returns = np.zeros(cfg.num_envs)
         self.success: list[bool | None] = [None] * cfg.num_envs
 
@@ -136,6 +182,11 @@ class EnvBatch:
     def __exit__(self, *_: object) -> None:
         for env in self.envs:
             env.close()
+
+    @property
+    def running(self) -> bool:
+        """Some row has not ended yet."""
+        return bool(self.active.any())
 
     def reset(self, seeds: Sequence[int]) -> dict[str, np.ndarray]:
         """Start one episode per row.
@@ -216,7 +267,7 @@ def as_env_action(action: np.ndarray, space: gymnasium.Space[Any], name: str) ->
 
 def roll_out(
     policy: StepPolicy,
-    envs: EnvBatch,
+    envs: Envs,
     cfg: RolloutCfg,
     *,
     on_progress: Callable[[int], None] | None = None,
@@ -248,7 +299,7 @@ def _groups(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 def _roll_group(
     policy: StepPolicy,
-    envs: EnvBatch,
+    envs: Envs,
     cfg: RolloutCfg,
     seeds: Sequence[int],
     on_progress: Callable[[int], None],
@@ -257,32 +308,43 @@ def _roll_group(
     obs = envs.reset(seeds)
     seen: list[dict[str, np.ndarray]] = []
     done: list[dict[str, np.ndarray]] = []
-    lengths = np.zeros(cfg.num_envs, dtype=int)
-    while len(done) < cfg.max_steps and envs.active.any():
+    active: list[np.ndarray] = []
+    restarted = [np.ones(cfg.num_envs, dtype=bool)]
+    while len(done) < cfg.max_steps and envs.running:
         # The policy gets its own copy and its arrays are copied: either side may reuse its buffers.
         outputs = {k: np.array(v) for k, v in policy.step({k: v.copy() for k, v in obs.items()}).items()}
         _check_outputs(outputs, cfg)
         seen.append(obs)
         done.append(outputs)
-        lengths += envs.active
+        active.append(envs.active.copy())
         obs = envs.step(outputs[cfg.action_key])
+        restarted.append(envs.restarted.copy())
+        if envs.restarted.any():
+            policy.reset(np.flatnonzero(envs.restarted).tolist())
         on_progress(1)
     on_progress(cfg.max_steps - len(done))
-    return [
-        Episode(
-            seed=int(seed),
-            steps=int(lengths[row]),
-            total_return=float(envs.returns[row]),
-            success=envs.success[row],
-            obs=_row(seen, row, int(lengths[row])),
-            outputs=_row(done, row, int(lengths[row])),
-        )
-        for row, seed in enumerate(seeds)
-    ]
+    return [_row_episode(row, int(seed), envs, seen, done, active, restarted) for row, seed in enumerate(seeds)]
 
 
-def _row(steps: Sequence[Mapping[str, np.ndarray]], row: int, length: int) -> dict[str, np.ndarray]:
-    return {name: np.stack([step[name][row] for step in steps[:length]]) for name in steps[0]}
+def _row_episode(
+    row: int,
+    seed: int,
+    envs: Envs,
+    seen: Sequence[Mapping[str, np.ndarray]],
+    done: Sequence[Mapping[str, np.ndarray]],
+    active: Sequence[np.ndarray],
+    restarted: Sequence[np.ndarray],
+) -> Episode:
+    kept = [t for t, rows in enumerate(active) if rows[row]]
+    return Episode(
+        seed=seed,
+        steps=len(kept),
+        total_return=float(envs.returns[row]),
+        success=envs.success[row],
+        obs={name: np.stack([seen[t][name][row] for t in kept]) for name in seen[0]},
+        outputs={name: np.stack([done[t][name][row] for t in kept]) for name in done[0]},
+        starts=tuple(at for at, t in enumerate(kept) if restarted[t][row]),
+    )
 
 
 def _check_outputs(outputs: Mapping[str, np.ndarray], cfg: RolloutCfg) -> None:

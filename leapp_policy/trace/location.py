@@ -13,7 +13,7 @@ import warp as wp
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LIBRARY_ROOTS = tuple(str(Path(str(module.__file__)).resolve().parent) + "/" for module in (torch, wp)) + tuple(
-    f"{_PACKAGE}/{part}" for part in ("annotate/", "trace/", "graph/", "pipeline.py")
+    f"{_PACKAGE}/{part}" for part in ("annotate/", "exec/", "trace/", "graph/", "pipeline.py")
 )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from leapp_policy.contract import Contract, InputSpec, Joint, RobotProfile, Term, bind
 from leapp_policy.contract.binding_checks import check_robot
+from leapp_policy.contract.ranges import input_ranges
 from leapp_policy.errors import ContractError
 
 
@@ -162,3 +163,16 @@ def test_profile_from_a_file(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ContractError, match=match):
             RobotProfile.load(path)
+
+
+def test_ranges_of_whole_inputs() -> None:
+    """Random inputs of the parity run would leave what the contract allows, or be drawn for half of an input."""
+    contract = Contract(
+        inputs=(
+            InputSpec("imu", (Term("pitch", 1, range=(-1.0, 2.0)), Term("gyro", 2, range=((-3.0, 3.0), (-4.0, 4.0))))),
+            InputSpec("pose", (Term("known", 1, range=(0.0, 1.0)), Term("free", 1))),
+        )
+    )
+    found = input_ranges(contract)
+    assert list(found) == ["imu"]
+    assert [each.tolist() for each in found["imu"]] == [[-1.0, -3.0, -4.0], [2.0, 3.0, 4.0]]
