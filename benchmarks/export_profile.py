@@ -16,11 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from leapp_policy import pipeline
 from leapp_policy.artifact import onnx
-from leapp_policy.commands import example_observation, make_policy, quiet_warp
+from leapp_policy.commands import example_observation, make_policy
 from leapp_policy.config import PolicyCfg, TaskCfg
 from leapp_policy.deploy.timing import measure
 from leapp_policy.graph import build
 from leapp_policy.specs import Layout
+from leapp_policy.trace import nodes
 from leapp_policy.trace.session import TraceSession
 
 PHASES = (
@@ -36,11 +37,12 @@ PHASES = (
 
 _LARGE_BATCH = 4096
 _TRACES = 10
+_WARM_TRACES, _WARM_CHECKS = 4, 100
 
 
 def main() -> None:
     """Export three times and print a table of the phases [s], then what a recorded step costs, ours and at least."""
-    quiet_warp()
+    wp.config.log_level = wp.LOG_WARNING
     torch.set_num_threads(1)
     policy, obs = _arm_policy(1)
     spent: dict[str, float] = {}
@@ -57,6 +59,7 @@ def main() -> None:
         figures = [f"{spent.get(label, 0.0):.3f}" for *_, label in PHASES]
         print(f"| export {index + 1} [s] | {total:.2f} | " + " | ".join(figures) + " |")
     _recorded_step(policy, obs)
+    _warm_check(policy, obs)
     _least_recorded_step(policy, obs)
     _recorded_step(*_arm_policy(_LARGE_BATCH))
 
@@ -119,19 +122,52 @@ def _recorded_step(policy: Any, obs: dict[str, torch.Tensor]) -> None:
     for _ in range(_TRACES):
         with TraceSession("arm", layout=Layout.SINGLE) as session:
             for name in kinds:
-                given = session.begin_pipeline(obs)
-                start = time.perf_counter()
-                outputs = policy.step(given)
-                took[name] = min(took[name], time.perf_counter() - start)
-                session.end_pipeline(outputs)
-        policy.step(obs)  # loads the kernels of this host again
-        for _ in range(30):
-            start = time.perf_counter()
-            policy.step(obs)
-            eager = min(eager, time.perf_counter() - start)
-    batch = len(next(iter(obs.values())))
+                took[name] = min(took[name], _traced(session, policy, obs))
+        eager = min(eager, _eager(policy, obs))
     for name, seconds in took.items():
-        print(f"batch {batch}, {name}: {seconds * 1e3:.2f} ms, {seconds / eager:.1f} times {eager * 1e3:.2f} ms eager")
+        _print_ratio(obs, name, seconds, eager)
+
+
+def _warm_check(policy: Any, obs: dict[str, torch.Tensor]) -> None:
+    """Print what a check takes of which many went before it, by the shortest of all."""
+    eager = check = float("inf")
+    allowed, nodes.MAX_CHECKS = nodes.MAX_CHECKS, _WARM_CHECKS
+    try:
+        for _ in range(_WARM_TRACES):
+            eager = min(eager, _eager(policy, obs))
+            with TraceSession("arm", layout=Layout.SINGLE) as session:
+                for _ in ("discovery", "capture"):
+                    _traced(session, policy, obs)
+                check = min(check, *(_traced(session, policy, obs) for _ in range(_WARM_CHECKS)))
+    finally:
+        nodes.MAX_CHECKS = allowed
+    _print_ratio(obs, "warm check", check, eager)
+
+
+def _traced(session: TraceSession, policy: Any, obs: dict[str, torch.Tensor]) -> float:
+    """Run one pass and return the CPU time of the step in it [s]: other load of the machine counts little there."""
+    given = session.begin_pipeline(obs)
+    start = time.thread_time()
+    outputs = policy.step(given)
+    seconds = time.thread_time() - start
+    session.end_pipeline(outputs)
+    return seconds
+
+
+def _eager(policy: Any, obs: dict[str, torch.Tensor]) -> float:
+    """Return the CPU time of the shortest of several untraced steps [s]."""
+    policy.step(obs)  # loads the kernels of this host again
+    shortest = float("inf")
+    for _ in range(30):
+        start = time.thread_time()
+        policy.step(obs)
+        shortest = min(shortest, time.thread_time() - start)
+    return shortest
+
+
+def _print_ratio(obs: dict[str, torch.Tensor], name: str, seconds: float, eager: float) -> None:
+    batch = len(next(iter(obs.values())))
+    print(f"batch {batch}, {name}: {seconds * 1e3:.2f} ms, {seconds / eager:.1f} times {eager * 1e3:.2f} ms eager")
 
 
 if __name__ == "__main__":

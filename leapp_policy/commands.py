@@ -7,11 +7,11 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnxruntime as ort
 import torch
 import warp as wp
 
@@ -38,6 +38,7 @@ from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
 from leapp_policy.errors import ConfigError
+from leapp_policy.exec.warp_settings import kernel_modes, warp_settings
 from leapp_policy.overhead import operator_overhead
 from leapp_policy.rollout.config import ParityCfg
 from leapp_policy.rollout.parity import check_parity
@@ -87,11 +88,6 @@ class EagerPolicy:
             self._policy.reset(rows)
 
 
-def quiet_warp() -> None:
-    """Keep Warp's notes on devices and loaded modules out of a script's output; warnings stay."""
-    wp.config.log_level = wp.LOG_WARNING
-
-
 def export_policy(cfg: ExportCfg) -> Artifact:
     """Export the policy that a configuration names.
 
@@ -102,6 +98,11 @@ def export_policy(cfg: ExportCfg) -> Artifact:
         ConfigError: A factory or a task does not exist.
         LeappPolicyError: As ``leapp_policy.export``.
     """
+    with warp_settings(cfg.warp):
+        return _export(cfg)
+
+
+def _export(cfg: ExportCfg) -> Artifact:
     _check_device(cfg.device.name)
     policy = make_policy(cfg.policy, cfg.num_envs, cfg.device.name)
     example = example_observation(cfg.task, cfg.num_envs)
@@ -122,6 +123,7 @@ def export_policy(cfg: ExportCfg) -> Artifact:
             force_module_load=cfg.device.force_module_load,
             stream=cfg.device.stream,
             external=cfg.device.external,
+            source_fallback=cfg.device.source_fallback,
         ),
         rate_hz=cfg.task.rate_hz,
         contract=getattr(policy, "contract", None),
@@ -224,6 +226,11 @@ def run_parity(cfg: ParityScriptCfg) -> ParityResult:
         ArtifactError: The artifact cannot be opened.
         ConfigError: The policy or the task does not exist.
     """
+    with warp_settings(cfg.warp):
+        return _parity(cfg)
+
+
+def _parity(cfg: ParityScriptCfg) -> ParityResult:
     folder = Path(cfg.artifact)
     runner = load(folder, optimization=cfg.parity.optimization, ranges="warn")
     num_envs = batch_size(runner)
@@ -300,7 +307,7 @@ def _backend(runner: PolicyRunner) -> str:
 
 def _runtime_version(runner: PolicyRunner) -> dict[str, str]:
     """The version of ONNX Runtime where it runs something; that of torch is always told."""
-    return {"onnxruntime": metadata.version("onnxruntime")} if _backend(runner) == "onnx" else {}
+    return {"onnxruntime": str(ort.__version__)} if _backend(runner) == "onnx" else {}
 
 
 def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
@@ -318,6 +325,11 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
         ArtifactError: The artifact cannot be opened.
         ConfigError: The policy or the task does not exist.
     """
+    with warp_settings(cfg.warp):
+        return _bench(cfg)
+
+
+def _bench(cfg: BenchScriptCfg) -> dict[str, Any]:
     torch.set_num_threads(1)
     folder = Path(cfg.artifact)
     runner = load(folder)
@@ -327,15 +339,18 @@ def run_bench(cfg: BenchScriptCfg) -> dict[str, Any]:
     rate = cfg.rate_hz or cfg.task.rate_hz
     paced = measure(lambda: runner.step(obs), seconds=max(1.0, cfg.seconds / 4.0), rate_hz=rate)
     backend = _backend(runner)
-    overhead = operator_overhead(backend)
+    device = str(wp.get_device(runner.manifest.device))
+    overhead = operator_overhead(backend, device=device)
     report = {
         "schema": 1,
         "artifact": runner.manifest.name,
         "num_envs": num_envs,
         "threads": 1,
+        "device": device,
         "backend": backend,
         "runtime": runner.runtime,
         "system": system_information() | {f"{name} version": each for name, each in _runtime_version(runner).items()},
+        "eager_kernel_modes": list(kernel_modes()),
         "variants": {name: each.to_dict() for name, each in stats.items()},
         "paced": paced.to_dict(),
         "speedup": ratio(stats["eager"], stats[backend]),
@@ -356,13 +371,15 @@ def _measure_variants(
 ) -> dict[str, LatencyStats]:
     device = runner.manifest.device
     policy = make_policy(cfg.policy, batch_size(runner), device)
-    tensors = {name: torch.from_numpy(value).to(device) for name, value in obs.items()}
+    tensors = {name: torch.from_numpy(value) for name, value in obs.items()}
+    copied = EagerPolicy(policy, device)
 
     def eager() -> None:
+        if device != "cpu":
+            copied.step(obs)  # the signals of a robot come from the host, and the action goes there
+            return
         with torch.no_grad():
             policy.step(tensors)
-        if device != "cpu":
-            torch.cuda.synchronize(device)
 
     variants: dict[str, Callable[[], object]] = {"eager": eager}
     backend = _backend(runner)
@@ -386,23 +403,24 @@ def _unchecked(folder: Path, entry: ModelEntry, obs: dict[str, np.ndarray], devi
     from leapp_policy.deploy.pt2_session import Pt2Session
 
     model = Pt2Session(folder / entry.path, device=device)
-    tensors = [torch.from_numpy(obs[port.name]).to(device) for port in model.inputs]
-
-    def run() -> None:
-        model.run_tensors(tensors)
-        if device != "cpu":
-            torch.cuda.synchronize(device)
-
-    return run
+    if device != "cpu":
+        return lambda: model.run(obs)
+    tensors = [torch.from_numpy(obs[port.name]) for port in model.inputs]
+    return lambda: model.run_tensors(tensors)
 
 
 def _bench_page(report: Mapping[str, Any], stats: dict[str, LatencyStats], paced: LatencyStats, rate: float) -> str:
+    device = report["device"]
+    where = "one thread" if device == "cpu" else f"on {device}, from and to host memory"
+    modes = ", ".join(report["eager_kernel_modes"])
     lines = [
-        f"# Latency of {report['artifact']}, batch {report['num_envs']}, one thread",
+        f"# Latency of {report['artifact']}, batch {report['num_envs']}, {where}",
         "",
         latency_table(stats, baseline="eager"),
+        *([f"Warp kernels of 'eager' were built with {modes}.", ""] if modes else []),
         f"One segment costs {report['operator_overhead_us']:.1f} us of the operator's own (an empty segment in "
-        f"{_OVERHEAD_RUNTIMES[report['backend']]}, less a copy of the same tensor).",
+        f"{_OVERHEAD_RUNTIMES[report['backend']]}{'' if device == 'cpu' else f' on {device}'}, less a copy of the same "
+        "tensor).",
         "",
         f"Paced at {rate:g} Hz:",
         "",

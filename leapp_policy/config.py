@@ -11,6 +11,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from leapp_policy.errors import ConfigError
+from leapp_policy.exec.warp_settings import WarpCfg
 from leapp_policy.rollout.config import ParityMode
 from leapp_policy.specs import Layout, SegmentsMode
 
@@ -125,6 +126,8 @@ class DeviceCfg:
         force_module_load: Whether Warp loads all kernels of the process before each capture.
         stream: ``private``, or ``torch`` for torch's current stream.
         external: Whether the caller has begun the capture: refused, with the reason.
+        source_fallback: Whether kernels' CUDA source travels, for a GPU that nothing else fits; costs size, and
+            seconds at load there.
     """
 
     name: str = "cpu"
@@ -135,6 +138,7 @@ class DeviceCfg:
     force_module_load: bool = False
     stream: str = "private"
     external: bool = False
+    source_fallback: bool = False
 
 
 @dataclass
@@ -171,6 +175,7 @@ class ExportCfg:
         layout: How nodes become models.
         segments: How segments are found.
         device: The target.
+        warp: How Warp compiles the kernels and what it checks.
         name: Name of the artifact.
         num_envs: Batch size of the exported model.
         out_dir: Folder of the artifact.
@@ -182,6 +187,7 @@ class ExportCfg:
     layout: LayoutCfg = field(default_factory=LayoutCfg)
     segments: SegmentsCfg = field(default_factory=SegmentsCfg)
     device: DeviceCfg = field(default_factory=DeviceCfg)
+    warp: WarpCfg = field(default_factory=WarpCfg)
     name: str = MISSING
     num_envs: int = 1
     out_dir: str = MISSING
@@ -195,12 +201,14 @@ class ParityScriptCfg:
         task: The environment.
         policy: The original policy.
         parity: What is compared.
+        warp: How Warp compiles the original's kernels and what it checks.
         artifact: Folder of the artifact; the report is written into it.
     """
 
     task: TaskCfg = field(default_factory=TaskCfg)
     policy: PolicyCfg = field(default_factory=PolicyCfg)
     parity: ParityRunCfg = field(default_factory=ParityRunCfg)
+    warp: WarpCfg = field(default_factory=WarpCfg)
     artifact: str = MISSING
 
 
@@ -211,6 +219,7 @@ class BenchScriptCfg:
     Attributes:
         task: The environment that observations come from.
         policy: The original policy.
+        warp: How Warp compiles the original's kernels and what it checks.
         artifact: Folder of the artifact; the figures are written into it.
         seconds: Length of the measurement [s].
         rate_hz: Rate of the paced run [Hz]; 0 for the task's.
@@ -219,6 +228,7 @@ class BenchScriptCfg:
 
     task: TaskCfg = field(default_factory=TaskCfg)
     policy: PolicyCfg = field(default_factory=PolicyCfg)
+    warp: WarpCfg = field(default_factory=WarpCfg)
     artifact: str = MISSING
     seconds: float = 8.0
     rate_hz: float = 0.0
@@ -239,6 +249,7 @@ def register_schemas() -> None:
     store.store(group="schema/segments", name="segments", node=SegmentsCfg)
     store.store(group="schema/device", name="device", node=DeviceCfg)
     store.store(group="schema/parity", name="rollout", node=ParityRunCfg)
+    store.store(group="schema/warp", name="settings", node=WarpCfg)
 
 
 def to_config(raw: DictConfig, schema: type[T]) -> T:

@@ -179,6 +179,9 @@ def _write(
             "name": spec.name,
             "info": dict(info),
             "system": system_information(),
+            "kernel_modes": sorted(
+                {mode for node in spec.nodes for each in node.segments for mode in each.kernel_modes}
+            ),
             "unread_inputs": sorted(given - read) if spec.layout is not Layout.MERGED else [],
             "files": sorted([*(path.name for path in folder.iterdir()), REPORT_NAME]),
         }

@@ -154,6 +154,19 @@ class GpuModule:
 
 
 @dataclass(frozen=True)
+class GpuSource:
+    """What a GPU compiles that none of a segment's builds fits.
+
+    Attributes:
+        recording: File of the recording that names the source, in the bundle.
+        files: Files of the source.
+    """
+
+    recording: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SegmentSpec:
     """A captured run of Warp calls.
 
@@ -170,6 +183,9 @@ class SegmentSpec:
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether its boundary memory is reached through arguments of kernels, copies and fills alone, so
             that it can run on the caller's buffers.
+        gpu_source: Source of its CUDA modules, where it travels.
+        kernel_modes: What its kernels were built with beyond plain release code: ``debug``, ``verify_fp``,
+            ``run_to_run``, ``gpu_to_gpu``.
     """
 
     label: str
@@ -183,6 +199,8 @@ class SegmentSpec:
     gpu_modules: tuple[GpuModule, ...] = ()
     written_inputs: tuple[int, ...] = ()
     is_direct: bool = False
+    gpu_source: GpuSource | None = None
+    kernel_modes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from leapp_policy.commands import quiet_warp, run_bench
+from leapp_policy.commands import run_bench
 from leapp_policy.config import BenchScriptCfg, register_schemas, to_config
 from leapp_policy.errors import LeappPolicyError
 
 register_schemas()
-quiet_warp()
 
 
 @hydra.main(version_base="1.3", config_path="pkg://leapp_policy.conf", config_name="bench_policy")

@@ -8,12 +8,11 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from leapp_policy.commands import export_policy, quiet_warp
+from leapp_policy.commands import export_policy
 from leapp_policy.config import ExportCfg, register_schemas, to_config
 from leapp_policy.errors import LeappPolicyError
 
 register_schemas()
-quiet_warp()
 
 
 @hydra.main(version_base="1.3", config_path="pkg://leapp_policy.conf", config_name="export_policy")

@@ -6,12 +6,11 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from leapp_policy.commands import quiet_warp, run_parity
+from leapp_policy.commands import run_parity
 from leapp_policy.config import ParityScriptCfg, register_schemas, to_config
 from leapp_policy.errors import LeappPolicyError
 
 register_schemas()
-quiet_warp()
 
 
 @hydra.main(version_base="1.3", config_path="pkg://leapp_policy.conf", config_name="rollout_parity")

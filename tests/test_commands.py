@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import onnxruntime as ort
 import pytest
 
-from leapp_policy.commands import export_policy, run_bench, run_parity
+from leapp_policy.commands import _bench_page, _runtime_version, export_policy, run_bench, run_parity
 from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, PolicyCfg, TaskCfg
+from leapp_policy.deploy.timing import LatencyStats
 from leapp_policy.errors import ArtifactError, ConfigError
 
 TASK = {"module": "leapp_policy.tasks.arm_reach", "env_id": "LeappPolicy/ArmReach-v0", "action": "joint_pos_target"}
@@ -66,3 +70,34 @@ def test_artifact_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="got no such folder"):
         run_bench(BenchScriptCfg(task=task, policy=PolicyCfg(factory=FACTORY), artifact=nowhere))
     assert not any(tmp_path.iterdir())
+
+
+def test_version_of_onnxruntime_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With onnxruntime-gpu, whose package has another name, parity and timing would end in a traceback."""
+
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    runner: Any = SimpleNamespace(manifest=SimpleNamespace(models=[SimpleNamespace(backend="onnx")]))
+    assert _runtime_version(runner) == {"onnxruntime": ort.__version__}
+
+
+@pytest.mark.parametrize(
+    ("device", "title", "cost"),
+    [
+        ("cpu", "# Latency of arm, batch 1, one thread", "in ONNX Runtime, less a copy"),
+        (
+            "cuda:0",
+            "# Latency of arm, batch 1, on cuda:0, from and to host memory",
+            "in ONNX Runtime on cuda:0, less",
+        ),
+    ],
+)
+def test_page_of_the_timing_names_the_device(device: str, title: str, cost: str) -> None:
+    """Figures of a GPU would read as those of one thread of a CPU."""
+    stats = LatencyStats.from_ns([1000, 2000])
+    report = {"artifact": "arm", "num_envs": 1, "device": device, "backend": "onnx", "operator_overhead_us": 1.0}
+    page = _bench_page(report, {"eager": stats, "onnx": stats}, stats, 50.0)
+    assert page.startswith(title + "\n")
+    assert cost in page

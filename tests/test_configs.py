@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from leapp_policy.config import BenchScriptCfg, ExportCfg, ParityScriptCfg, register_schemas, to_config
 from leapp_policy.deploy.onnx_session import OPTIMIZATION_LEVELS
 from leapp_policy.errors import ConfigError
+from leapp_policy.exec import WarpCfg
 from leapp_policy.specs import Layout
 
 CONF = Path(next(iter(leapp_policy.conf.__path__)))
@@ -27,9 +28,9 @@ SCHEMAS: dict[str, type] = {
     "bench_policy": BenchScriptCfg,
 }
 GROUPS = {
-    "export_policy": ("task", "policy", "backend", "layout", "segments", "device"),
-    "rollout_parity": ("task", "policy", "parity"),
-    "bench_policy": ("task", "policy"),
+    "export_policy": ("task", "policy", "backend", "layout", "segments", "device", "warp"),
+    "rollout_parity": ("task", "policy", "parity", "warp"),
+    "bench_policy": ("task", "policy", "warp"),
 }
 
 
@@ -112,6 +113,10 @@ BAD_OVERRIDES = [
     ("num_envs=1.5", r"1\.5"),
     ("backend.opset=new", "new"),
     ("segments.mode=SOME", "SOME"),
+    ("warp=slow", r"Available options in 'warp':\s+debug\s+default\s+deterministic\s+verify_fp"),
+    ("warp.mode=slow", r"'mode' must be one of \['release', 'debug'\], got 'slow'"),
+    ("warp.deterministic=true", "'deterministic' must be one of"),
+    ("warp.verify_gpu=true", "verify_gpu"),
 ]
 
 
@@ -120,6 +125,15 @@ def test_bad_override(override: str, match: str) -> None:
     """A typing error would be ignored, and the default would run."""
     with pytest.raises((HydraException, OmegaConfBaseException, ConfigError), match=f"(?s){match}"):
         compose("export_policy", override)
+
+
+@pytest.mark.parametrize("config", SCHEMAS)
+def test_warp_choices(config: str) -> None:
+    """A choice of Warp's settings would set nothing, or what is dear by default."""
+    assert compose(config).warp == WarpCfg()
+    assert compose(config, "warp=debug").warp == WarpCfg(mode="debug", verify_cuda=True)
+    assert compose(config, "warp=verify_fp").warp == WarpCfg(verify_fp=True)
+    assert compose(config, "warp=deterministic").warp == WarpCfg(deterministic="run_to_run")
 
 
 def test_missing_value_is_a_sentence() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile an exported program with AOTInductor for a stated CPU, without paths of this machine in the package."""
+"""Compile an exported program with AOTInductor, without paths of this machine in the package."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
+from torch.export.passes import move_to_device_pass
 
 from leapp_policy.errors import ExportError
 
@@ -44,6 +45,26 @@ def compile_for_cpu(
     _require_compiler()
     program.example_inputs = (examples, {})
     _write(program, path, {"cpp.march": march, "cpp.simdlen": _VECTOR_BITS[march], "aot_inductor.metadata": metadata})
+
+
+def compile_for_cuda(
+    program: ExportedProgram, examples: tuple[Tensor, ...], path: Path, *, metadata: dict[str, str]
+) -> None:
+    """Write an AOTInductor package for the current GPU's architecture; its host code is for this machine's CPU.
+
+    Args:
+        program: The program.
+        examples: Values of its inputs.
+        path: The file to write.
+        metadata: What the package shall say of itself.
+
+    Raises:
+        ExportError: There is no compiler.
+    """
+    _require_compiler()
+    program = move_to_device_pass(program, "cuda")
+    program.example_inputs = (tuple(each.to("cuda") for each in examples), {})
+    _write(program, path, {"aot_inductor.metadata": metadata})
 
 
 def _require_compiler() -> None:

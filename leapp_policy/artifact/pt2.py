@@ -13,13 +13,16 @@ from typing import Any
 
 import torch
 
-from leapp_policy.artifact.aoti import compile_for_cpu
+from leapp_policy.artifact.aoti import compile_for_cpu, compile_for_cuda
 from leapp_policy.artifact.backend import ModelFile
 from leapp_policy.artifact.link_programs import link_programs
 from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import NodeSpec, PolicySpec, TensorSpec
+
+# Tried with torch 2.11.0+cu130: opening any package, of torch alone, too, ended the process.
+_REFUSES_CUDA = True
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,14 @@ class BackendPt2:
                 linked = link_programs(spec, names, graphs)
                 description = _description(spec, linked.inputs)
                 about = {DESCRIPTION_NAME: description}
-                if self.compile and spec.device == "cuda":
-                    # Tried with torch 2.11: opening such a package ended the process.
+                if self.compile and spec.device == "cuda" and _REFUSES_CUDA:
                     raise ExportError(
                         f"compile=true builds for a CPU, and node '{spec.name}' was traced on CUDA; export with "
                         "compile=false, and capture its steps with torch.cuda.graph"
                     )
-                if self.compile:
+                if self.compile and spec.device == "cuda":
+                    compile_for_cuda(linked.program, linked.examples, path, metadata=about)
+                elif self.compile:
                     compile_for_cpu(linked.program, linked.examples, path, march=self._level(spec), metadata=about)
                 else:
                     torch.export.save(linked.program, path, extra_files=about)

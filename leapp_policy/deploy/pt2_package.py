@@ -43,12 +43,14 @@ class Pt2Package:
         samples: What ``torch.load(weights_only=True)`` must accept before the package is opened.
         description: What this exporter wrote of inputs and outputs; None in a package by others.
         instruction_set: What machine code needs of the CPU, in torch's words; empty for a graph.
+        device: Type of the device that machine code is for; empty for a graph.
     """
 
     compiled: bool
     samples: bytes
     description: dict[str, Any] | None
     instruction_set: str = ""
+    device: str = ""
 
 
 def check_package(path: Path) -> Pt2Package:
@@ -109,7 +111,8 @@ def _compiled_package(model: str, archive: zipfile.ZipFile) -> Pt2Package:
             f"Model '{model}' is an AOTInductor package without a description of its inputs and outputs; export it "
             "with backend=pt2"
         )
-    return Pt2Package(True, b"", json.loads(said[DESCRIPTION_NAME]), str(said["AOTI_CPU_ISA"]))
+    device = str(said["AOTI_DEVICE_KEY"])
+    return Pt2Package(True, b"", json.loads(said[DESCRIPTION_NAME]), str(said["AOTI_CPU_ISA"]), device)
 
 
 def _check_payloads(model: str, config: dict[str, Any]) -> None:

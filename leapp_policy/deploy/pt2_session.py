@@ -66,7 +66,7 @@ class Pt2Session:
         names = tuple(input_names), tuple(output_names)
         try:
             opened = (
-                _open_compiled(model, package)
+                _open_compiled(model, package, self.device)
                 if package.compiled
                 else _open_program(model, package, self.device, *names)
             )
@@ -159,7 +159,13 @@ def _attribute(module: torch.nn.Module, path: str) -> Tensor:
     return getattr(module.get_submodule(owner), name)
 
 
-def _open_compiled(model: Path, package: Pt2Package) -> _Opened:
+def _open_compiled(model: Path, package: Pt2Package, device: torch.device) -> _Opened:
+    if package.device != device.type:
+        # Its code takes the addresses it is given for memory of its own device.
+        raise ArtifactError(
+            f"Model '{model.name}' was compiled for device '{package.device}' but is opened on '{device.type}'; export "
+            f"it with device={device.type} or run it on its own device"
+        )
     _check_cpu(model, package.instruction_set)
     described = package.description
     assert described is not None

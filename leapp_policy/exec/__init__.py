@@ -5,6 +5,8 @@ from leapp_policy.errors import CaptureError, LegacyPluginStreamError, NotCaptur
 from leapp_policy.exec.body import Part, SegmentedBody
 from leapp_policy.exec.context import HostSection, LaunchContext, unrolled
 from leapp_policy.exec.runner import GraphRunner, Mode
+from leapp_policy.exec.warp_settings import WarpCfg, warp_settings
+from leapp_policy.exec.workers import warp_worker
 
 __all__ = [
     "CaptureError",
@@ -16,5 +18,8 @@ __all__ = [
     "NotCapturableError",
     "Part",
     "SegmentedBody",
+    "WarpCfg",
     "unrolled",
+    "warp_settings",
+    "warp_worker",
 ]

@@ -408,7 +408,8 @@ class GraphRunner:
         except CaptureError:
             raise
         except RuntimeError:
-            # Another thread may have ended it, by touching the default stream while it was open.
+            # Another thread may have ended it, or captures the same stream: torch hands out a limited number.
+            self._capture_stream = None
             return self._capture_once(part)
 
     def _capture_once(self, part: Part) -> Any:

@@ -47,8 +47,8 @@ class StreamDevice:
         return self.device.stream if self.is_cuda else None
 
     def new_stream(self) -> Any:
-        """Make a stream of the caller's own."""
-        return wp.Stream(self.device)
+        """Take a stream that does not wait for the default stream, nor that for it: others use that meanwhile."""
+        return wp.stream_from_torch(torch.cuda.Stream(self.device.ordinal))
 
     def accept(self, stream: Any, what: str) -> Any:
         """Turn what a caller names into a Warp stream of this device.
@@ -99,8 +99,12 @@ class StreamDevice:
         Args:
             stream: A stream of this device; None on the CPU, where nothing is pending.
         """
-        if stream is not None:
-            wp.synchronize_stream(stream)
+        if stream is None:
+            return
+        # Warp refuses to wait while any stream of the device is captured, be it by another thread.
+        ordinal, handle = self.device.ordinal, int(stream.cuda_stream or 0)
+        there = torch.cuda.ExternalStream(handle, ordinal) if handle else torch.cuda.default_stream(ordinal)
+        there.synchronize()
 
     # -- captures -----------------------------------------------------------------------------------
 
@@ -110,7 +114,10 @@ class StreamDevice:
         Args:
             stream: A stream of this device, None on the CPU.
         """
-        return bool(self.device.is_capturing if stream is None else stream.is_capturing)
+        if stream is None:
+            return bool(self.device.is_capturing)
+        # As above: the default stream, which has no handle, is not asked.
+        return bool(stream.cuda_stream) and stream.is_capturing
 
     def torch_capture_stream(self) -> Any:
         """Torch's current stream on this device, if the calling thread captures it; None otherwise."""
@@ -121,9 +128,11 @@ class StreamDevice:
         if torch.cuda.current_device() != ordinal:
             with torch.cuda.device(ordinal):
                 return self.torch_capture_stream()
-        if not torch.cuda.is_current_stream_capturing():
+        stream = torch.cuda.current_stream(ordinal)
+        # The default stream cannot be captured, and CUDA ends a capture of another thread where one asks.
+        if not stream.cuda_stream or not torch.cuda.is_current_stream_capturing():
             return None
-        return self._named_by_warp(torch.cuda.current_stream(ordinal))
+        return self._named_by_warp(stream)
 
     def _named_by_warp(self, stream: torch.cuda.Stream) -> Any:
         """Return Warp's name for a stream of torch's; it is most often the same one as in the last call."""
@@ -196,7 +205,12 @@ class StreamDevice:
             graph: What :meth:`record` returned.
             stream: The stream to replay on.
         """
-        wp.capture_launch(graph, stream=stream)
+        if stream.cuda_stream:
+            wp.capture_launch(graph, stream=stream)
+            return
+        # The default stream has no handle: it is that of the device that is current in this thread.
+        with self.device.context_guard:
+            wp.capture_launch(graph, stream=stream)
 
 
 def same_stream(a: Any, b: Any) -> bool:

@@ -24,6 +24,7 @@ from leapp_policy.graph.passes.move_to_cpu import move_to_cpu
 from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs
 from leapp_policy.graph.state_check import check_state
 from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
+from leapp_policy.trace.cuda_target import source_in
 from leapp_policy.trace.node_pass import NodePass, SegmentTrace, captured_pass, warp_segment
 
 _BORDER_DTYPES = {  # those that torch, NumPy and ONNX Runtime all compute with
@@ -161,6 +162,8 @@ def _segment_spec(segment: SegmentTrace, target: TargetSpec) -> SegmentSpec:
         gpu_modules=segment.gpu_modules,
         written_inputs=segment.written_inputs,
         is_direct=segment.is_direct,
+        gpu_source=source_in(segment.archive),
+        kernel_modes=segment.kernel_modes,
     )
 
 

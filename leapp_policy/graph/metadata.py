@@ -87,7 +87,10 @@ def _target(segment: SegmentSpec) -> dict[str, Any]:
     if target.device == "cpu":
         described["cpu"] = {"triple": target.triple, "march": target.march, "features": list(target.features)}
     else:
-        described["cuda"] = {"modules": [_gpu_module(each) for each in segment.gpu_modules]}
+        described["cuda"] = cuda = dict[str, Any](modules=[_gpu_module(each) for each in segment.gpu_modules])
+        if segment.gpu_source is not None:
+            source = segment.gpu_source
+            cuda["source"] = {"recording": source.recording, "files": list(source.files)}
         if segment.is_direct:
             described["direct"] = {"written_inputs": list(segment.written_inputs)}
     return described

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leapp_policy.errors import ConfigError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -232,8 +234,14 @@ def _power_of_ten(value: float, _position: float) -> str:
 
 
 def _svg(draw: Callable[[Figure], None], size: tuple[float, float], name: str) -> str:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The parity page needs module '{error.name}', which is missing; install matplotlib, or read parity.json, "
+            "which has all figures"
+        ) from error
 
     buffer = io.StringIO()
     # The salt makes the ids of two drawings differ and those of two runs agree.

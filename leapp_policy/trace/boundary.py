@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import torch
 import warp as wp
@@ -17,7 +19,7 @@ from leapp_policy.trace.provenance import MemoryValue
 from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.segment import Region, Segment, describe_argument
 from leapp_policy.trace.views import ViewStep
-from leapp_policy.trace.warp_arrays import base_array, layout_of, tensor_over
+from leapp_policy.trace.warp_arrays import base_array, is_struct, layout_of, tensor_over
 
 
 @dataclass(eq=False)
@@ -114,21 +116,25 @@ class SegmentBoundary:
         self._segment = segment
         self._recorder = recorder
         _refuse_overlaps(segment)
+        recorder.keep_alive(*[region.array for region in segment.regions.values()])
         for region in segment.regions.values():
-            recorder.keep_alive(region.array)
-            if not self._keep_opaque(region):
-                self._sort(region)
+            base = base_array(region.array)
+            if not is_struct(base.dtype):
+                self._sort(region, base)
+            else:
+                self._keep_opaque(region, base)
 
     @property
     def constants(self) -> list[ConstantSpec]:
         """What the archive carries, for the report."""
         return [_archive_constant(self._segment, index, each) for index, each in enumerate(self.carried)]
 
-    def _sort(self, region: Region) -> None:
+    def _sort(self, region: Region, base: Any) -> None:
         if region.born and not region.written:
             return  # allocated and not used in the segment: it holds nothing yet
         value = self._value_of(region)
-        self._refuse_fed_handles(region, value)
+        if base.dtype is wp.handle and value is not None and (value.traced or region.written):
+            self._refuse_fed_handles(region)
         overwritten = region.written and region.ptr in self._segment.overwritten
         if value is not None and (value.traced or region.written) and not overwritten:
             self.inputs.append(BoundaryPort(f"in_{len(self.inputs)}", region, value))
@@ -137,32 +143,29 @@ class SegmentBoundary:
         if region.written:
             self.outputs.append(BoundaryPort(f"out_{len(self.outputs)}", region, value))
 
-    def _refuse_fed_handles(self, region: Region, value: MemoryValue | None) -> None:
+    def _refuse_fed_handles(self, region: Region) -> NoReturn:
         """Ids of objects are relocated in the archive, not where they are fed as numbers."""
-        if base_array(region.array).dtype is wp.handle and value is not None and (value.traced or region.written):
-            raise TraceError(
-                f"Segment '{self._segment.label}' (opened at {self._segment.opened_at}) writes an array of wp.handle "
-                f"{list(region.array.shape)} that it did not allocate: another process would read stale ids from it; "
-                "allocate it with wp.empty() between the first and the last call of the segment, or index a constant "
-                "array of handles"
-            )
+        raise TraceError(
+            f"Segment '{self._segment.label}' (opened at {self._segment.opened_at}) writes an array of wp.handle "
+            f"{list(region.array.shape)} that it did not allocate: another process would read stale ids from it; "
+            "allocate it with wp.empty() between the first and the last call of the segment, or index a constant "
+            "array of handles"
+        )
 
-    def _keep_opaque(self, region: Region) -> bool:
+    def _keep_opaque(self, region: Region, base: Any) -> None:
         """Leave struct arrays inside of the segment; a later use of what it wrote is an error."""
         try:
-            layout_of(base_array(region.array))
+            layout_of(base)
         except TraceError as error:
-            if any(value.traced for value in self._recorder.memory.overlapping(region.ptr, region.nbytes)):
+            if self._recorder.memory.is_traced(region.ptr, region.nbytes):
                 raise
             if region.written:
                 self.opaque.append((region, error))
-            return True
-        return False
 
     def _value_of(self, region: Region) -> MemoryValue | None:
         memory = self._recorder.memory
         value = memory.find(region.ptr, region.nbytes)
-        if value is None and any(other.traced for other in memory.overlapping(region.ptr, region.nbytes)):
+        if value is None and memory.is_traced(region.ptr, region.nbytes):
             raise TraceError(
                 f"Segment '{self._segment.label}' uses an allocation of {region.nbytes} bytes of which only a part is "
                 f"a traced tensor (opened at {self._segment.opened_at}); give the traced part an allocation of its own"
@@ -177,7 +180,7 @@ class SegmentBoundary:
 
 
 def _refuse_overlaps(segment: Segment) -> None:
-    regions = sorted(segment.regions.values(), key=lambda region: region.ptr)
+    regions = sorted(segment.regions.values(), key=operator.attrgetter("ptr"))
     for first, second in itertools.pairwise(regions):
         if second.ptr < first.ptr + first.nbytes:
             raise TraceError(

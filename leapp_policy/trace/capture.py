@@ -17,7 +17,7 @@ from warp import capture_begin, capture_end, capture_launch, capture_save
 
 from leapp_policy.errors import TraceError
 from leapp_policy.trace.capture_stream import CaptureStream
-from leapp_policy.trace.cuda_target import ArchiveFiles
+from leapp_policy.trace.cuda_target import SOURCE_RECORDING, ArchiveFiles
 from leapp_policy.trace.warp_arrays import carry_no_contents
 
 _STEM = "segment"
@@ -76,16 +76,38 @@ class SegmentCapture:
             outputs: The same for what is read afterwards.
 
         Returns:
-            Relative path and contents of ``segment.wrp`` and of each compiled module.
+            Relative path and contents of ``segment.wrp`` and of each compiled module. With source, also of the
+            modules' source and of a second recording that names it: one that does takes no build but its own.
+
+        Raises:
+            TraceError: Source was asked for, and Warp cannot save that of a module.
         """
         with tempfile.TemporaryDirectory(prefix="leapp_policy_") as folder:
             root = Path(folder)
             if self.stream.is_cuda:
                 carry_no_contents(self._graph, [*inputs.values(), *outputs.values()])
             capture_save(self._graph, str(root / _STEM), inputs=dict(inputs), outputs=dict(outputs))
-            modules = sorted(path for path in (root / f"{_STEM}_modules").glob("*") if path.is_file())
-            files = [root / f"{_STEM}.wrp", *modules]
+            modules = root / f"{_STEM}_modules"
+            if self.stream.is_cuda and self.stream.options.source_fallback:
+                self._save_source(root / "source", modules)
+            files = [root / f"{_STEM}.wrp", *sorted(path for path in modules.glob("*") if path.is_file())]
             return tuple((path.relative_to(root).as_posix(), path.read_bytes()) for path in files)
+
+    def _save_source(self, stem: Path, modules: Path) -> None:
+        """Save the recording once more, and keep what the first save has not."""
+        try:
+            # The names of inputs and outputs stay bound from the first.
+            capture_save(self._graph, str(stem), source_fallback=True)
+        except RuntimeError as error:
+            raise TraceError(
+                f"The CUDA source of a segment could not be saved: {' '.join(str(error).split())}; export with "
+                "device.source_fallback=false, and list the GPUs in device.archs"
+            ) from error
+        sources = list(stem.with_name(f"{stem.name}_modules").glob("*.cu"))
+        for path in sources:
+            path.rename(modules / path.name)
+        if sources:
+            stem.with_suffix(".wrp").rename(modules / SOURCE_RECORDING)
 
     def launch(self) -> None:
         """Run what was recorded, so that the traced code goes on with real results."""

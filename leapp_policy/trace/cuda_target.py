@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,14 @@ from typing import Any
 
 import warp as wp
 
+# Bound here, before a trace replaces the attribute of the module.
+from warp import capture_save
+
 from leapp_policy.errors import ConfigError, TraceError
-from leapp_policy.specs import GpuBuild, GpuModule
+from leapp_policy.specs import GpuBuild, GpuModule, GpuSource
 
 ArchiveFiles = tuple[tuple[str, bytes], ...]
+SOURCE_RECORDING = "segment.source.wrp"
 _CAPTURE_MODES = ("global", "thread_local", "relaxed")
 _STREAMS = ("private", "torch")
 _BINARY = re.compile(r"(?P<stem>.+)\.sm(?P<arch>\d+)[af]?\.(?P<kind>cubin|ptx)")
@@ -38,9 +43,12 @@ class CudaOptions:
         stream: ``private`` for a stream of the trace's own; ``torch`` for torch's current stream, which must not
             be the default one.
         external: Whether the caller has begun the capture; always False.
+        source_fallback: Whether the generated CUDA source of the kernels travels too. A GPU whose driver takes none
+            of the builds then compiles it when the policy is loaded. Off by default: the artifact carries each
+            recording twice and source that anyone can read, and a robot that needs it starts seconds later.
 
     Raises:
-        ConfigError: A value is not one of these.
+        ConfigError: A value is not one of these, or the installed Warp saves no source.
     """
 
     archs: tuple[int, ...] = ()
@@ -49,6 +57,7 @@ class CudaOptions:
     force_module_load: bool = False
     stream: str = "private"
     external: bool = False
+    source_fallback: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -64,6 +73,11 @@ class CudaOptions:
                 "CUDA option external=True is refused: a segment is opened and closed by the trace, so that its "
                 "capture cannot be one that the caller has begun; use external=False"
             )
+        if self.source_fallback and not _can_save_source():
+            raise ConfigError(
+                f"CUDA option source_fallback=True needs Warp 1.19 or newer, got {wp.__version__}; use "
+                "source_fallback=False and list the GPUs in archs"
+            )
 
     @property
     def module_options(self) -> Mapping[str, Any]:
@@ -76,9 +90,24 @@ class CudaOptions:
         return wp.CaptureMode[self.capture_mode.upper()]
 
 
+def _can_save_source() -> bool:
+    return "source_fallback" in inspect.signature(capture_save).parameters
+
+
 def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ConfigError(f"CUDA option {what} must be one of {list(choices)}, got '{value}'")
+
+
+def source_in(archive: ArchiveFiles) -> GpuSource | None:
+    """Return what an archive holds for a GPU that no build fits; None where it holds no source.
+
+    Args:
+        archive: What the capture saved.
+    """
+    names = [path.rpartition("/")[2] for path, _ in archive]
+    files = tuple(name for name in names if name.endswith(".cu"))
+    return GpuSource(SOURCE_RECORDING, files) if SOURCE_RECORDING in names else None
 
 
 class GpuCompiler:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +19,7 @@ import warp as wp
 from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, arrays_in
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class HookedCall:
     """A Warp call that was intercepted.
 
@@ -30,6 +30,7 @@ class HookedCall:
         written: Arrays that the call writes, besides what a kernel's code tells.
         kernel_arguments: What the kernel gets, inputs first.
         device: Device that a launch runs on, None for other calls.
+        uses: The arrays that it touches; those that a kernel gets count as written until its code was asked.
     """
 
     name: str
@@ -38,6 +39,19 @@ class HookedCall:
     written: tuple[Any, ...] = ()
     kernel_arguments: tuple[Any, ...] = ()
     device: Any = None
+    uses: list[ArrayUse] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.uses = uses = [ArrayUse(array, True) for array in self.written]
+        if self.kernel is None:
+            written = {id(array) for array in self.written}
+            uses += [ArrayUse(array, False) for array in arrays_in(self.arguments) if id(array) not in written]
+            return
+        for position, value in enumerate(self.kernel_arguments):
+            if isinstance(value, WarpArray):
+                uses.append(ArrayUse(value, True, position))
+            else:
+                uses += [ArrayUse(array, True) for array in arrays_in(value)]
 
 
 class WarpListener(Protocol):
@@ -69,6 +83,11 @@ class WarpListener(Protocol):
 
     def is_listening(self) -> bool:
         """Whether the calling thread is the traced one."""
+        ...
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether the traced device has streams at all."""
         ...
 
     def redirects_streams(self) -> bool:
@@ -184,7 +203,8 @@ class WarpHooks:
         if original is None:
             return
         inherited = name not in vars(owner)
-        hook = make(public_name(owner, name), _without_stream(original, self._listener))
+        redirected = _without_stream(original, self._listener) if self._listener.has_streams else original
+        hook = make(public_name(owner, name), redirected)
         setattr(owner, name, functools.wraps(original)(hook))
         self._saved.append((owner, name, original, inherited))
 
@@ -194,14 +214,13 @@ class WarpHooks:
         listener = self._listener
 
         def launch(kernel: Any, dim: Any = None, inputs: Sequence = (), outputs: Sequence = (), *args, **kwargs) -> Any:
-            run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
             if not listener.is_listening() or kwargs.get("record_cmd"):
-                return run()
+                return original(kernel, dim, inputs, outputs, *args, **kwargs)
             inputs, outputs = _as_arrays(kernel, inputs, outputs)
             run = lambda: original(kernel, dim, inputs, outputs, *args, **kwargs)  # noqa: E731
-            adjoint = tuple(arrays_in([*kwargs.get("adj_inputs", ()), *kwargs.get("adj_outputs", ())]))
+            adjoint = tuple(arrays_in([kwargs.get("adj_inputs"), kwargs.get("adj_outputs")]))
             values = (*inputs, *outputs)
-            options = tuple(f"{key}={value}" for key, value in kwargs.items() if key in ("block_dim", "adjoint"))
+            options = [f"{key}={kwargs[key]}" for key in ("block_dim", "adjoint") if key in kwargs]
             device = _device_of_launch(kwargs.get("device"), kwargs.get("stream"))
             call = HookedCall(name, kernel, (dim, *values, *options), adjoint, values, device)
             return listener.on_warp_call(call, run)
@@ -255,11 +274,10 @@ class WarpHooks:
         listener = self._listener
 
         def construct(array: Any, data: Any = None, *args: Any, **kwargs: Any) -> None:
-            run = lambda: original(array, data, *args, **kwargs)  # noqa: E731
             if data is None or not listener.is_listening():
-                run()
+                original(array, data, *args, **kwargs)
             else:
-                listener.on_warp_construct(data, run)
+                listener.on_warp_construct(data, lambda: original(array, data, *args, **kwargs))
 
         return construct
 
@@ -336,13 +354,19 @@ def _without_stream(original: Callable, listener: WarpListener) -> Callable:
     return call
 
 
-def _as_arrays(kernel: Any, inputs: Sequence, outputs: Sequence) -> tuple[list[Any], list[Any]]:
+def _as_arrays(kernel: Any, inputs: Sequence, outputs: Sequence) -> tuple[Sequence, Sequence]:
     """Make Warp arrays of torch tensors that are passed straight to a launch, so that they are seen."""
+    if not any(map(_is_tensor, (*inputs, *outputs))):
+        return inputs, outputs
     arguments = iter(kernel.adj.args)
     convert = lambda value, argument: (  # noqa: E731
         wp.from_torch(value, dtype=argument.type.dtype) if isinstance(value, torch.Tensor) and argument else value
     )
     return tuple([convert(value, next(arguments, None)) for value in side] for side in (inputs, outputs))  # pyright: ignore
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
 
 
 def _with_current_binary(command: Any, run: Callable[[], Any]) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import warp as wp
@@ -18,8 +17,7 @@ _LIBRARY_ROOTS = tuple(str(Path(str(module.__file__)).resolve().parent) + "/" fo
 )
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """A line of the user's code."""
 
     path: str
@@ -36,10 +34,10 @@ class Location:
 
 def user_location() -> Location:
     """Return the innermost line on the stack that belongs neither to a library nor to the tracer."""
-    frame = sys._getframe(1)
+    frame, is_library = sys._getframe(1), _is_library
     while frame is not None:
         path = frame.f_code.co_filename
-        if not _is_library(path):
+        if not is_library(path):
             return Location(path, frame.f_lineno)
         frame = frame.f_back
     return Location("<unknown>", 0)
@@ -48,19 +46,3 @@ def user_location() -> Location:
 @functools.cache
 def _is_library(path: str) -> bool:
     return path.startswith((*_LIBRARY_ROOTS, "<"))
-
-
-class LazyText:
-    """Text for messages and reports that is put together when somebody reads it; seldom anybody does.
-
-    Args:
-        make: Puts it together.
-    """
-
-    __slots__ = ("_make",)
-
-    def __init__(self, make: Callable[[], str]) -> None:
-        self._make = make
-
-    def __str__(self) -> str:
-        return self._make()

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of_allocation, content_digest, tensor_over
+from leapp_policy.trace.warp_arrays import ArrayUse, build_modes, bytes_of_allocation, content_digest
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:
@@ -53,6 +53,8 @@ class SegmentTrace:
         written_inputs: Positions of the inputs that it writes.
         is_direct: Whether it can run on the caller's buffers.
         overwrites: Call and argument of each launch that overwrites an array before it is read.
+        ends_with_call: Whether it ends with its last call, before anything else happens.
+        kernel_modes: What its kernels were built with beyond plain release code.
     """
 
     label: str
@@ -70,6 +72,8 @@ class SegmentTrace:
     written_inputs: tuple[int, ...]
     is_direct: bool
     overwrites: frozenset[tuple[int, int]]
+    ends_with_call: bool
+    kernel_modes: tuple[str, ...]
 
 
 class PassKind(Enum):
@@ -92,6 +96,9 @@ class NodePass:
         plans: What discovery found, in order.
         stream: Where captures are made.
         compiler: Builds CUDA modules for further GPUs.
+
+    Attributes:
+        segment: The open segment.
     """
 
     def __init__(
@@ -113,14 +120,17 @@ class NodePass:
         self._plans = plans
         self._stream = stream
         self._compiler = compiler
-        self._segment: Segment | None = None
+        self.segment: Segment | None = None
         self._capture: SegmentCapture | None = None
         self._opaque: list[tuple[Region, TraceError]] = []
 
     @property
     def plans(self) -> list[SegmentPlan]:
         """What this pass found, for the next one to follow."""
-        return [SegmentPlan(each.label, each.calls, each.closed_by, each.overwrites) for each in self.segments]
+        return [
+            SegmentPlan(each.label, each.calls, each.closed_by, each.overwrites, each.ends_with_call)
+            for each in self.segments
+        ]
 
     # -- borders ------------------------------------------------------------------------------------
 
@@ -192,7 +202,7 @@ class NodePass:
                 f"Node '{self.name}' has an input and an output named '{name}', which one model cannot have; give one "
                 "of them another name"
             )
-        self.check_readable(*tensor_extent(tensor))
+        self.check_readable([tensor_extent(tensor)])
         node = self.recorder.value_of(tensor)
         self.outputs[name] = tensor.detach().clone()
         self.recorder.keep_alive(tensor)
@@ -202,36 +212,30 @@ class NodePass:
 
     def owns(self, ptr: int, nbytes: int) -> bool:
         """Whether memory holds a traced value of this node, or will when the open segment has run."""
-        if self._segment is not None and self._segment.writes(ptr, nbytes):
+        if self.recorder.memory.is_traced(ptr, nbytes):
             return True
-        if any(region.overlaps(ptr, nbytes) for region, _ in self._opaque):
+        if self.segment is not None and self.segment.writes(ptr, nbytes):
             return True
-        return self.recorder.memory.is_traced(ptr, nbytes)
+        return any(region.overlaps(ptr, nbytes) for region, _ in self._opaque)
 
     def in_open_segment(self, ptr: int, nbytes: int) -> bool:
         """Whether the open segment uses this memory."""
-        return self._segment is not None and self._segment.touches(ptr, nbytes)
+        return self.segment is not None and self.segment.touches(ptr, nbytes)
 
-    def check_readable(self, ptr: int, nbytes: int) -> None:
+    def check_readable(self, extents: Iterable[tuple[int, int]]) -> None:
         """Refuse memory that an earlier segment wrote and that has no torch layout.
 
         Args:
-            ptr: First byte.
-            nbytes: Length in bytes.
+            extents: First byte and length of each piece of memory.
 
         Raises:
-            TraceError: It holds structs.
+            TraceError: One holds structs.
         """
         for region, error in self._opaque:
-            if region.overlaps(ptr, nbytes):
+            if any(region.overlaps(*extent) for extent in extents):
                 raise error
 
     # -- segments -----------------------------------------------------------------------------------
-
-    @property
-    def segment(self) -> Segment | None:
-        """The open segment."""
-        return self._segment
 
     def open_segment(self, *, is_explicit: bool = False) -> None:
         """Begin a segment, and an APIC capture where this pass needs one.
@@ -252,9 +256,9 @@ class NodePass:
                 "Warp capture encountered more regions than discovery",
                 f"node '{self.name}' opens segment {index} at {user_location()}, discovery found {found}",
             )
-        self._segment = Segment(self.name, index, user_location(), is_explicit)
+        self.segment = Segment(self.name, index, user_location(), is_explicit)
         if self.kind is not PassKind.DISCOVERY:
-            self._segment.overwrites |= self._plans[index].overwrites
+            self.segment.overwrites |= self._plans[index].overwrites
         if self.kind is PassKind.CAPTURE or (self.kind is PassKind.CHECK and self._plans[index].has_conditional):
             self._capture = SegmentCapture(self._stream)
         else:
@@ -263,12 +267,12 @@ class NodePass:
 
     def add_call(self, call: WarpCall) -> None:
         """Add a call to the open segment and hold it against discovery."""
-        assert self._segment is not None
+        assert self.segment is not None
         if self.kind is not PassKind.DISCOVERY:
-            difference = self._plans[self._segment.index].difference(len(self._segment.calls), call)
+            difference = self._plans[self.segment.index].difference(len(self.segment.calls), call)
             if difference is not None:
                 self._diverge("Warp segment diverged between discovery and capture", difference)
-        self._segment.calls.append(call)
+        self.segment.calls.append(call)
 
     def keep_found(self, uses: Sequence[ArrayUse]) -> None:
         """Keep what the step found in memory that a call is about to write, where nothing holds it yet.
@@ -276,18 +280,18 @@ class NodePass:
         Args:
             uses: What the call touches.
         """
-        if self._segment is None or self._capture is not None:
+        if self.segment is None or self._capture is not None:
             return  # what has been captured runs when the segment is closed
         for use in uses:
-            if not self._is_first_write(self._segment, use):
+            if not self._is_first_write(self.segment, use):
                 continue
             # Neither may the copy overtake earlier calls on the user's streams, nor the call overtake the copy.
             self._stream.settle()
-            now, kept = bytes_of_allocation(use.array).clone(), self._segment.found.get(use.ptr)
+            now, kept = bytes_of_allocation(use.array).clone(), self.segment.found.get(use.ptr)
             self._stream.settle()
             if kept is not None:
                 now[: kept.numel()] = kept
-            self._segment.found[use.ptr] = now
+            self.segment.found[use.ptr] = now
 
     def _is_first_write(self, segment: Segment, use: ArrayUse) -> bool:
         """Whether a use writes memory whose contents before matter, and of which nothing is kept."""
@@ -317,9 +321,16 @@ class NodePass:
         """Whether Warp calls are recorded, and do not run yet."""
         return self._capture is not None
 
-    def capture_current(self) -> contextlib.AbstractContextManager[None]:
-        """Let a Warp call go into the open capture."""
-        return contextlib.nullcontext() if self._capture is None else self._capture.stream.current()
+    def run_call(self, run: Callable[[], Any]) -> Any:
+        """Run a Warp call, which goes into the open capture if there is one.
+
+        Args:
+            run: Makes the call.
+        """
+        if self._capture is None:
+            return run()
+        with self._capture.stream.current():
+            return run()
 
     def capture_paused(self) -> contextlib.AbstractContextManager[None]:
         """Run what must not be recorded while a segment is open."""
@@ -327,21 +338,31 @@ class NodePass:
 
     def abort(self) -> None:
         """Throw the open segment away, after an error."""
-        self._segment = None
+        self.segment = None
         capture, self._capture = self._capture, None
         if capture is not None:
             capture.abort()
 
-    def close_segment(self, closed_by: str) -> None:
+    def close_as_planned(self) -> None:
+        """Close the open segment after its last call, where discovery found that it must not be open any longer."""
+        segment = self.segment
+        if segment is None or segment.is_explicit or self.kind is PassKind.DISCOVERY:
+            return
+        plan = self._plans[segment.index]
+        if plan.ends_with_call and len(segment.calls) == len(plan.calls):
+            self.close_segment(plan.closed_by, ends_with_call=True)
+
+    def close_segment(self, closed_by: str, *, ends_with_call: bool = False) -> None:
         """End the open segment: save, run, and put it into the graph.
 
         Args:
             closed_by: What ends it.
+            ends_with_call: Whether other passes must end it right after its last call.
         """
-        if self._segment is None:
+        if self.segment is None:
             return
-        segment, capture = self._segment, self._capture
-        self._segment = self._capture = None
+        segment, capture = self.segment, self._capture
+        self.segment = self._capture = None
         if capture is not None:
             capture.end()
         if self.kind is not PassKind.DISCOVERY:
@@ -386,6 +407,8 @@ class NodePass:
                 tuple(index for index, port in enumerate(boundary.inputs) if port.region.written),
                 segment.is_direct,
                 frozenset(segment.overwrites),
+                ends_with_call,
+                build_modes(segment.modules),
             )
         )
 
@@ -397,8 +420,8 @@ class NodePass:
         for position, port in enumerate(boundary.outputs):
             result = graph.call_function(operator.getitem, (runner, position))
             if port.value is None:
-                tensor = tensor_over(port.region.array)
-                recorder.add_array_output(tensor, result, f"array made in segment {index} of node '{self.name}'")
+                origin = f"array made in segment {index} of node '{self.name}'"
+                recorder.add_array_output(port.region.array, result, origin)
             else:
                 target = recorder.apply_steps(port.value.node, port.steps)
                 graph.call_function(torch.ops.aten.copy_.default, (target, result))

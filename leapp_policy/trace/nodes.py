@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from leapp_policy.errors import TraceError
 from leapp_policy.trace.capture_stream import CaptureStream
@@ -25,6 +25,12 @@ class NodeSet:
     Args:
         device: Warp device of the captures.
         cuda: Settings where that is a GPU.
+
+    Attributes:
+        passes: By node, in the order in which the nodes were first opened.
+        open: Passes that are being recorded.
+        pauses: How many pieces of code are being served.
+        before_serving: Called before an event is served, where something must be settled first.
     """
 
     def __init__(self, device: str, cuda: CudaOptions) -> None:
@@ -35,6 +41,7 @@ class NodeSet:
         self._compiler = GpuCompiler(cuda)
         self._stream: CaptureStream | None = None
         self.pauses = 0
+        self.before_serving: Callable[[], None] | None = None
 
     # -- lifetime -----------------------------------------------------------------------------------
 
@@ -101,7 +108,12 @@ class NodeSet:
         Raises:
             TraceError: It touches traced memory of two nodes.
         """
-        owners = [each for each in self.open if any(each.owns(*extent) for extent in extents)]
+        owners = []
+        for each in self.open:
+            for ptr, nbytes in extents:
+                if each.owns(ptr, nbytes):
+                    owners.append(each)
+                    break
         if len(owners) > 1:
             raise TraceError(
                 f"{call} received traced {what}. Nodes '{owners[0].name}' and '{owners[1].name}' at "
@@ -162,14 +174,20 @@ class Unwatched:
             return
         count = torch._C._len_torch_dispatch_stack()
         if count == 1:
-            self._mode = _pop_mode()
+            self._mode = torch._C._pop_torch_dispatch_stack(None)
         elif count > 1:
             self._others = _disable_current_modes()
             self._others.__enter__()
+        if self._nodes.before_serving is not None:
+            try:
+                self._nodes.before_serving()
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
+                raise
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         if self._mode is not None:
-            _push_mode(self._mode)
+            torch._C._push_on_torch_dispatch_stack(self._mode)
         elif self._others is not None:
             self._others.__exit__(None, None, None)
         self._nodes.pauses -= 1

@@ -23,6 +23,7 @@ _KINDS = tuple(
     for name in ("Mesh", "Bvh", "HashGrid", "Volume", "MarchingCubes", "Texture2D")
     if hasattr(wp, name)
 )
+_ID_TYPES = (wp.uint64, wp.handle, wp.int64)
 _LARGEST_SCAN = 1 << 20
 
 
@@ -60,6 +61,8 @@ class ObjectIds:
         """
         meshes = []
         for argument, value in zip(kernel.adj.args, values, strict=False):
+            if isinstance(value, WarpArray) and value.dtype not in _ID_TYPES:
+                continue
             for declared, number in _numbers(argument.type, value, readable):
                 found = self.find(number)
                 if found is None:
@@ -85,9 +88,9 @@ def _numbers(declared: Any, value: Any, readable: bool) -> Iterator[tuple[Any, i
     """Yield each number in an argument that may be an id, with its declared type."""
     if isinstance(value, WarpArray):
         dtype = value.dtype
-        if dtype in (wp.uint64, wp.handle, wp.int64) and readable and 0 < value.size <= _LARGEST_SCAN:
+        if dtype in _ID_TYPES and readable and 0 < value.size <= _LARGEST_SCAN:
             yield from ((dtype, int(each)) for each in np.unique(_host_copy(value)) if each > 0)
-    elif declared in (wp.uint64, wp.int64, wp.handle) and value is not None:
+    elif declared in _ID_TYPES and value is not None:
         yield declared, int(value)
     elif (struct := struct_type(value)) is not None:
         for name, field in struct.vars.items():

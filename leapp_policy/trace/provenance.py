@@ -9,6 +9,7 @@ kept alive until the trace ends: an address is never used twice.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +27,7 @@ class MemoryValue:
     Attributes:
         ptr: First byte.
         nbytes: Length in bytes.
-        tensor: Tensor over exactly this memory, dense in some dimension order.
+        source: The tensor, or what makes it when somebody asks; seldom anybody does for what a segment made.
         node: The graph value of ``tensor``. In-place operations keep it valid: the graph mutates too.
         traced: Whether the contents depend on a traced input.
         written: Whether the recorded graph writes into it.
@@ -36,12 +37,19 @@ class MemoryValue:
 
     ptr: int
     nbytes: int
-    tensor: Tensor
+    source: Tensor | Callable[[], Tensor]
     node: RecordedNode
     traced: bool
     origin: object
     written: bool = False
     punned: bool = False
+
+    @property
+    def tensor(self) -> Tensor:
+        """Tensor over exactly this memory, dense in some dimension order."""
+        if not isinstance(self.source, Tensor):
+            self.source = self.source()
+        return self.source
 
     @property
     def end(self) -> int:
@@ -100,7 +108,7 @@ class MemoryTable:
             TraceError: It overlaps another piece.
         """
         index = bisect.bisect_left(self._starts, value.ptr)
-        follows = index < len(self._starts) and self._starts[index] < value.end
+        follows = index < len(self._starts) and self._starts[index] < value.ptr + value.nbytes
         if follows or (index and self._values[index - 1].end > value.ptr):
             other = self.overlapping(value.ptr, value.nbytes)[0]
             raise TraceError(
@@ -128,21 +136,24 @@ class MemoryTable:
 
     def is_traced(self, ptr: int, nbytes: int) -> bool:
         """Whether a traced piece shares at least one byte with ``[ptr, ptr + nbytes)``."""
-        index = bisect.bisect_right(self._starts, ptr) - 1
-        if index >= 0 and self._values[index].traced and self._values[index].end > ptr:
+        index, values = bisect.bisect_right(self._starts, ptr), self._values
+        if index and (before := values[index - 1]).traced and before.ptr + before.nbytes > ptr:
             return True
         end = ptr + nbytes
-        while (index := index + 1) < len(self._values) and self._starts[index] < end:
-            if self._values[index].traced:
+        while index < len(values) and (value := values[index]).ptr < end:
+            if value.traced:
                 return True
+            index += 1
         return False
 
     def find(self, ptr: int, nbytes: int) -> MemoryValue | None:
         """Return the piece that contains ``[ptr, ptr + nbytes)``, if there is one."""
-        index = bisect.bisect_right(self._starts, ptr) - 1
-        if index < 0 or self._values[index].end < ptr + nbytes or self._values[index].end <= ptr:
+        index = bisect.bisect_right(self._starts, ptr)
+        if not index:
             return None
-        return self._values[index]
+        value = self._values[index - 1]
+        end = value.ptr + value.nbytes
+        return value if ptr < end and ptr + nbytes <= end else None
 
 
 def tensor_extent(tensor: Tensor) -> tuple[int, int]:
@@ -151,5 +162,7 @@ def tensor_extent(tensor: Tensor) -> tuple[int, int]:
         return (tensor.data_ptr(), nbytes) if (nbytes := tensor.nbytes) else (0, 0)
     if tensor.numel() == 0:
         return 0, 0
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), (reach + 1) * tensor.element_size()
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count += (size - 1) * stride
+    return tensor.data_ptr(), count * tensor.element_size()

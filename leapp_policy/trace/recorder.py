@@ -11,18 +11,42 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from leapp_policy.errors import TraceError
 from leapp_policy.specs import ConstantSpec
-from leapp_policy.trace.location import LazyText, Location, user_location
+from leapp_policy.trace.location import Location, user_location
 from leapp_policy.trace.operations import Operation
 from leapp_policy.trace.provenance import MemoryTable, MemoryValue, tensor_extent
 from leapp_policy.trace.recording import RecordedNode, Recording, map_values
-from leapp_policy.trace.views import ViewStep, dense_order, view_steps
+from leapp_policy.trace.views import ViewStep, is_dense, view_steps
+from leapp_policy.trace.warp_arrays import base_extent, tensor_over
+
+_LIFT_FRESH = torch.ops.aten.lift_fresh.default
+
+
+class _FirstRead(NamedTuple):
+    """Where a constant was found; made text of when somebody reads it, which seldom anybody does."""
+
+    tensor: Tensor
+    location: Location
+
+    def __str__(self) -> str:
+        kind = "parameter" if isinstance(self.tensor, torch.nn.Parameter) else "tensor"
+        return f"{kind} {list(self.tensor.shape)} first read at {self.location.short}"
+
+
+class _Constant(NamedTuple):
+    """Memory that is a constant of the graph."""
+
+    name: str
+    origin: object
+
+    def __str__(self) -> str:
+        return f"constant '{self.name}' ({self.origin})"
 
 
 class GraphRecorder:
@@ -52,7 +76,7 @@ class GraphRecorder:
             tensor: The traced tensor; it owns its memory.
         """
         self._inputs[name] = node = self.recording.placeholder(f"input_{len(self._inputs)}")
-        self._bind(tensor, node, origin=f"input '{name}'", traced=True)
+        self._bind(tensor, tensor_extent(tensor), node, origin=f"input '{name}'", traced=True)
 
     @property
     def constants(self) -> list[ConstantSpec]:
@@ -102,10 +126,11 @@ class GraphRecorder:
                 a whole storage.
         """
         base = _storage_tensor(tensor)
+        extent = tensor_extent(base)
         name = self._new_constant(origin, base.detach().clone() if before is None else before)
         node = self.recording.get_attr(name)
-        self._absorb_constants(base)
-        self._bind(base, node, origin=LazyText(lambda: f"constant '{name}' ({origin})"), traced=False)
+        self._absorb_constants(*extent)
+        self._bind(base, extent, node, origin=_Constant(name, origin), traced=False)
         return node if base is tensor else self.value_of(tensor)
 
     def _new_constant(self, origin: object, contents: Tensor) -> str:
@@ -114,30 +139,33 @@ class GraphRecorder:
         self.attributes[name], self.origins[name] = contents, origin
         return name
 
-    def _absorb_constants(self, base: Tensor) -> None:
+    def _absorb_constants(self, ptr: int, nbytes: int) -> None:
         """Let a larger piece take over unwritten constants that lie inside of it."""
-        ptr, nbytes = tensor_extent(base)
         for value in self.memory.overlapping(ptr, nbytes) if nbytes else ():
             if not value.traced and not value.written and value.ptr >= ptr and value.end <= ptr + nbytes:
                 self.memory.remove(value)
 
-    def _bind(self, tensor: Tensor, node: RecordedNode, *, origin: object, traced: bool) -> None:
+    def _bind(
+        self, tensor: Tensor, extent: tuple[int, int], node: RecordedNode, *, origin: object, traced: bool
+    ) -> None:
         self._by_id[id(tensor)] = node
         self._alive.append(tensor)
-        ptr, nbytes = tensor_extent(tensor)
+        ptr, nbytes = extent
         if nbytes:
             self.memory.add(MemoryValue(ptr, nbytes, tensor, node, traced, origin))
 
-    def add_array_output(self, tensor: Tensor, node: RecordedNode, origin: str) -> None:
+    def add_array_output(self, array: Any, node: RecordedNode, origin: str) -> None:
         """Register memory that a segment made.
 
         Args:
-            tensor: Tensor over the whole memory.
+            array: Warp array over it.
             node: Its graph value.
             origin: For the report: what it is.
         """
-        self._absorb_constants(tensor)
-        self._bind(tensor, node, origin=origin, traced=True)
+        self._alive.append(array)
+        ptr, nbytes = base_extent(array)
+        self._absorb_constants(ptr, nbytes)
+        self.memory.add(MemoryValue(ptr, nbytes, functools.partial(tensor_over, array), node, True, origin))
 
     def owner_of(self, tensor: Tensor) -> MemoryValue | None:
         """Return the piece of memory that a tensor lies in, if the table has it."""
@@ -164,7 +192,7 @@ class GraphRecorder:
             return node
         owner = self.owner_of(tensor)
         if owner is None:
-            return self.add_constant(tensor, _describe(tensor, location or user_location()))
+            return self.add_constant(tensor, _FirstRead(tensor, location or user_location()))
         node = self._alias(owner, tensor, location or user_location())
         self._by_id[id(tensor)] = node
         self._alive.append(tensor)
@@ -180,7 +208,8 @@ class GraphRecorder:
                 )
             owner.punned = True
             # The reading has a constant of its own beside the owner's.
-            return self.recording.get_attr(self._new_constant(_describe(tensor, location), tensor.detach().clone()))
+            origin = _FirstRead(tensor, location)
+            return self.recording.get_attr(self._new_constant(origin, tensor.detach().clone()))
         same_layout = tensor.shape == base.shape and tensor.stride() == base.stride()
         if same_layout and tensor.data_ptr() == owner.ptr:
             return owner.node
@@ -233,12 +262,12 @@ class GraphRecorder:
         """
         operation.refuse_frozen(args, self.node_name)
         location = user_location()
-        value_of = functools.partial(self.value_of, location=location)
+        value_of = lambda tensor: self.value_of(tensor, location)  # noqa: E731
         node_args = map_values(args, Tensor, value_of)
         node_kwargs = map_values(kwargs, Tensor, value_of) if kwargs else None
         func, written = operation.func, operation.written_tensors(args, kwargs)
         out = func(*args, **kwargs)
-        if func is torch.ops.aten.lift_fresh.default:
+        if func is _LIFT_FRESH:
             # torch.from_numpy() of traced memory: the same memory, of which torch.export would make a copy.
             self._by_id[id(out)] = node_args[0]
             self._alive.append(out)
@@ -257,36 +286,27 @@ class GraphRecorder:
         return out
 
     def _bind_output(self, tensor: Tensor, node: RecordedNode, made_by: RecordedNode) -> None:
-        if self.owner_of(tensor) is not None or tensor.numel() == 0:
+        extent = tensor_extent(tensor)
+        if not extent[1] or self.memory.find(*extent) is not None:
             self._by_id[id(tensor)] = node
             self._alive.append(tensor)
         else:
-            origin = LazyText(lambda: f"result of {made_by.target} at {made_by.location}")
-            self._bind(tensor, node, origin=origin, traced=True)
+            self._bind(tensor, extent, node, origin=made_by, traced=True)
 
 
 def _storage_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor over the whole storage: the tensor itself where it already is one."""
     storage = tensor.untyped_storage()
     whole = tensor.nbytes == storage.nbytes()
-    dense = tensor.is_contiguous() or dense_order(tensor.shape, tensor.stride()) is not None
-    if tensor.numel() == 0 or (whole and dense):
+    if whole and (tensor.is_contiguous() or is_dense(tensor.shape, tensor.stride())):
+        return tensor
+    if tensor.numel() == 0:
         return tensor
     count = storage.nbytes() // tensor.element_size()
     first = (tensor.data_ptr() - storage.data_ptr()) % tensor.element_size()
     if first:
         return tensor
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (count,), (1,))
-
-
-def _describe(tensor: Tensor, location: Location) -> LazyText:
-    shape = tensor.shape
-
-    def text() -> str:
-        kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
-        return f"{kind} {list(shape)} first read at {location.short}"
-
-    return LazyText(text)
 
 
 def _dtype_name(tensor: Tensor) -> str:

@@ -15,6 +15,7 @@ from torch import fx
 from leapp_policy.trace.location import Location
 
 V = TypeVar("V")
+_NO_KWARGS: Mapping[str, Any] = {}
 
 
 class RecordedNode:
@@ -41,8 +42,11 @@ class RecordedNode:
         self.op = op
         self.target = target
         self.args = args
-        self.kwargs = kwargs or {}
+        self.kwargs = kwargs or _NO_KWARGS
         self.location = location
+
+    def __str__(self) -> str:
+        return f"result of {self.target} at {self.location}"
 
 
 class Recording:
@@ -114,6 +118,8 @@ def map_values(value: Any, kind: type[V], replace: Callable[[V], Any]) -> Any:
     """
     if isinstance(value, kind):
         return replace(value)
+    if value is None or isinstance(value, (int, float, str)):
+        return value
     if isinstance(value, (list, tuple)):
         mapped = [map_values(each, kind, replace) for each in value]
         return mapped if isinstance(value, list) else tuple(mapped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 from torch import Tensor
@@ -16,9 +16,11 @@ from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, struct_type
 CONDITIONALS = ("wp.capture_if", "wp.capture_while")
 """Calls that run one side, or some turns, of what a capture of them records."""
 
+Comparable = str | tuple[str, tuple[int, ...]]
+"""An argument of a call: type and shape of an array, text for anything else."""
 
-@dataclass(frozen=True)
-class WarpCall:
+
+class WarpCall(NamedTuple):
     """One Warp call as both passes must make it.
 
     Attributes:
@@ -30,19 +32,20 @@ class WarpCall:
 
     name: str
     target: str
-    arguments: tuple[str, ...]
+    arguments: tuple[Comparable, ...]
     location: Location
 
     def __str__(self) -> str:
         target = f" {self.target}" if self.target else ""
-        return f"{self.name}{target}({', '.join(self.arguments)}) at {self.location}"
+        arguments = [each if isinstance(each, str) else f"{each[0]}{list(each[1])}" for each in self.arguments]
+        return f"{self.name}{target}({', '.join(arguments)}) at {self.location}"
 
     def same_as(self, other: WarpCall) -> bool:
         """Whether two passes made the same call; the line may differ, a loop may be unrolled."""
         return (self.name, self.target, self.arguments) == (other.name, other.target, other.arguments)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Region:
     """A whole allocation that a segment touches.
 
@@ -126,12 +129,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """What discovery saw of a segment; capture is held against it call by call."""
+    """What discovery saw of a segment; capture is held against it call by call.
+
+    Attributes:
+        label: Node and index.
+        calls: The calls in order.
+        closed_by: What ended it.
+        overwrites: Call and argument of each launch that overwrites an array before it is read.
+        ends_with_call: Whether it ends with its last call: work follows that cannot be captured and must not come
+            before it.
+    """
 
     label: str
     calls: tuple[WarpCall, ...]
     closed_by: str
-    overwrites: frozenset[tuple[int, int]] = frozenset()
+    overwrites: frozenset[tuple[int, int]]
+    ends_with_call: bool
 
     @property
     def has_conditional(self) -> bool:
@@ -162,18 +175,31 @@ class SegmentPlan:
         return f"segment '{self.label}', call {count}: expected {self.calls[count]}, got its end ({closed_by})"
 
 
-def describe_argument(value: Any) -> str:
-    """Describe a call argument so that two passes can be compared.
+def comparable(value: Any) -> Comparable:
+    """Return what two passes must have in common of a call argument.
 
     Args:
         value: Any argument of a Warp call.
     """
     if isinstance(value, WarpArray):
+        return _dtype_name(value.dtype), value.shape
+    return describe_argument(value)
+
+
+def describe_argument(value: Any) -> str:
+    """Describe a call argument.
+
+    Args:
+        value: Any argument of a Warp call.
+    """
+    if isinstance(value, (int, float, str)):
+        return repr(value)
+    if isinstance(value, WarpArray):
         return f"{_dtype_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, wp.indexedarray):
         return f"indexed {_dtype_name(value.dtype)}{list(value.shape)}"
     if isinstance(value, (list, tuple)) and not hasattr(value, "_wp_scalar_type_"):
-        return "[" + ", ".join(describe_argument(item) for item in value) + "]"
+        return "[" + ", ".join([describe_argument(item) for item in value]) + "]"
     struct = struct_type(value)
     if struct is not None:
         fields = (f"{name}={describe_argument(getattr(value, name))}" for name in struct.vars)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from leapp_policy.annotate.session import enter_session, leave_session
-from leapp_policy.errors import AnnotationError, TraceError
+from leapp_policy.errors import AnnotationError, ConfigError, TraceError
 from leapp_policy.specs import Layout, SegmentsMode, TensorSemantics
 from leapp_policy.trace.cpu_target import CpuTarget, cpu_target
 from leapp_policy.trace.cuda_target import CudaOptions
@@ -23,6 +23,7 @@ from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.torch_watch import TorchWatch
+from leapp_policy.trace.unmanaged_cuda import CudaCalls, CuptiCalls, UnmanagedCuda, find_cupti
 from leapp_policy.trace.warp_watch import WarpWatch
 
 
@@ -39,10 +40,12 @@ class TraceSession:
         device: Device that is traced: ``cpu`` or ``cuda:<index>``.
         march: Instruction set level of exported CPU kernels, None for the default.
         cuda: Settings for a GPU, None for the defaults.
+        cuda_calls: Reports CUDA calls by other libraries, None for CUPTI where that is installed and on a GPU.
 
     Raises:
         AnnotationError: Another trace is open in this context (on entering).
         TraceError: The device does not exist.
+        ConfigError: Warp's settings do not let a trace through (on entering).
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class TraceSession:
         device: str = "cpu",
         march: str | None = None,
         cuda: CudaOptions | None = None,
+        cuda_calls: CudaCalls | None = None,
     ) -> None:
         _check_device(name, device)
         options = cuda or CudaOptions()
@@ -65,6 +69,7 @@ class TraceSession:
         self._torch_watch = TorchWatch(self._nodes)
         self._warp_watch = WarpWatch(self._nodes, self._torch_watch, device, self.target.module_options, segments)
         self._hooks = WarpHooks(self._warp_watch)
+        self._cuda_calls = cuda_calls or CuptiCalls(None if device == "cpu" else find_cupti())
         self._kernels = contextlib.ExitStack()
         self._active = False
 
@@ -88,9 +93,11 @@ class TraceSession:
     def start(self) -> None:
         """Begin watching; `stop` must follow on the same thread."""
         wp.init()
+        check_warp_settings(self.name, self.device)
         enter_session(self)
         try:
             self._kernels.enter_context(_plain_torch_kernels())
+            self._kernels.enter_context(UnmanagedCuda(self._nodes, self._cuda_calls).watching())
             self._hooks.install()
             self._torch_watch.__enter__()
         except BaseException:
@@ -149,10 +156,10 @@ class TraceSession:
         self, node: str, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]
     ) -> dict[str, Tensor]:
         """Open a node, or go on with it when it is open (more inputs)."""
+        if self.layout is Layout.SINGLE:
+            self._enter_stage(node, semantics)
+            return dict(tensors)
         with self._nodes.paused():
-            if self.layout is Layout.SINGLE:
-                self._enter_stage(node, semantics)
-                return dict(tensors)
             current = self._nodes.find_open(node)
             if current is None:
                 self._nodes.close_segments("annotate.input_tensors()")
@@ -163,10 +170,10 @@ class TraceSession:
         self, node: str, tensors: Mapping[str, Tensor], semantics: Mapping[str, TensorSemantics]
     ) -> dict[str, Tensor]:
         """Close a node."""
+        if self.layout is Layout.SINGLE:
+            self._stage_semantics(semantics)
+            return dict(tensors)
         with self._nodes.paused():
-            if self.layout is Layout.SINGLE:
-                self._stage_semantics(semantics)
-                return dict(tensors)
             current = self._nodes.find_open(node)
             if current is not None:
                 self._finish(current, tensors, semantics)
@@ -269,6 +276,29 @@ def _check_device(name: str, device: str) -> None:
     known = [each.alias for each in wp.get_devices()]
     if device not in known:
         raise TraceError(f"Trace '{name}' got device '{device}', expected one of {known}, which this machine has")
+
+
+def check_warp_settings(name: str, device: str) -> None:
+    """Refuse to trace under settings of Warp that a trace cannot work with.
+
+    Args:
+        name: Name of the trace.
+        device: Its device.
+
+    Raises:
+        ConfigError: Warp verifies each launch, and the device is a GPU; or NaN ends the process.
+    """
+    if wp.config.verify_fp and wp.config.mode == "debug":
+        # Overwrites are tried on memory full of NaN, and the last execution turns every sign.
+        raise ConfigError(
+            f"Trace '{name}' cannot try kernels on NaN while Warp settings 'verify_fp' and 'mode=debug' are both on, "
+            "under which the first NaN ends the process; export with one of them"
+        )
+    if wp.config.verify_cuda and device != "cpu":
+        raise ConfigError(
+            f"Trace '{name}' on '{device}' cannot capture while Warp setting 'verify_cuda' is on, which waits "
+            "after each launch; run the policy itself with it, and export with verify_cuda=False"
+        )
 
 
 @contextlib.contextmanager

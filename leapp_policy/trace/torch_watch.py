@@ -63,8 +63,7 @@ class TorchWatch(TorchDispatchMode):
             return operation.run(args, kwargs)
         if current is not None:
             self._nodes.close_segments(f"torch operation {func}")
-        for extent in extents:
-            owner.check_readable(*extent)
+        owner.check_readable(extents)
         return owner.recorder.record(operation, args, kwargs)
 
     def on_tensor_read(self, name: str, tensor: Tensor, run: Callable[[], Any]) -> Any:

@@ -33,12 +33,22 @@ def dense_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | Non
         strides: Strides of the dimensions, in elements.
     """
     order = sorted(range(len(shape)), key=lambda d: (-strides[d], -shape[d]))
+    return order if is_dense(shape, strides) else None
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor fills its memory without gaps or overlaps, in some order of its dimensions.
+
+    Args:
+        shape: Sizes of the dimensions.
+        strides: Strides of the dimensions, in elements.
+    """
     expected = 1
-    for dim in reversed(order):
-        if shape[dim] != 1 and strides[dim] != expected:
-            return None
-        expected *= shape[dim]
-    return order
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def view_of_flat(length: int, offset: int, shape: Sequence[int], strides: Sequence[int]) -> list[ViewStep] | None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import TraceError
+from leapp_policy.exec.warp_settings import modes_of
 
 WarpArray = wp.array
 
@@ -49,22 +49,23 @@ class ArrayUse:
     Args:
         array: A ``wp.array``, possibly a view.
         written: Whether the call may write it.
+        position: Which argument of the kernel it is; None where it is inside of one, or there is no kernel.
 
     Attributes:
         ptr: First byte of the allocation behind it.
         nbytes: Length of the allocation in bytes.
     """
 
-    __slots__ = ("array", "nbytes", "ptr", "written")
+    __slots__ = ("array", "nbytes", "position", "ptr", "written")
 
-    def __init__(self, array: Any, written: bool) -> None:
+    def __init__(self, array: Any, written: bool, position: int | None = None) -> None:
         self.array = array
         self.written = written
+        self.position = position
         self.ptr, self.nbytes = base_extent(array)
 
 
-@dataclass(frozen=True)
-class BoundaryLayout:
+class BoundaryLayout(NamedTuple):
     """An array in expanded scalar torch layout: ``(2, 4)`` of ``vec3`` is ``(2, 4, 3)`` of float32."""
 
     dtype: torch.dtype
@@ -81,8 +82,8 @@ def base_array(array: Any) -> Any:
         array: A ``wp.array``, possibly a view.
     """
     base = array
-    while isinstance(getattr(base, "_ref", None), WarpArray):
-        base = base._ref
+    while (viewed := getattr(base, "_ref", None)) is not None and isinstance(viewed, WarpArray):
+        base = viewed
     return base
 
 
@@ -97,8 +98,13 @@ def base_extent(array: Any) -> tuple[int, int]:
     base = base_array(array)
     start = getattr(base, "_storage_base_ptr", None)
     if start is not None:
-        return int(start), int(base._storage_nbytes)
-    return int(base.ptr or 0), int(base.capacity if base.ptr else 0)
+        return start, base._storage_nbytes
+    return (base.ptr, base.capacity) if base.ptr else (0, 0)
+
+
+def is_struct(dtype: Any) -> bool:
+    """Whether a dtype is a ``@wp.struct``, which has no torch layout."""
+    return hasattr(dtype, "vars") and hasattr(dtype, "ctype")
 
 
 def layout_of(array: Any) -> BoundaryLayout:
@@ -111,7 +117,7 @@ def layout_of(array: Any) -> BoundaryLayout:
         TraceError: Its dtype is a struct, which has no such layout.
     """
     dtype = array.dtype
-    if hasattr(dtype, "vars") and hasattr(dtype, "ctype"):
+    if is_struct(dtype):
         fields = ", ".join(dtype.vars)
         raise TraceError(
             f"Unsupported dtype: an array of struct '{dtype.key}' (fields {fields}) crosses a segment boundary; "
@@ -138,19 +144,19 @@ def tensor_over(array: Any) -> Tensor:
     ptr, nbytes = base_extent(array)
     count = nbytes // layout.dtype.itemsize
     whole = ptr == base.ptr and math.prod(layout.shape) == count and base.is_contiguous
-    flat = _bytes_of(base, ptr, count * layout.dtype.itemsize).view(layout.dtype)
-    return flat.view(layout.shape) if whole else flat
+    flat = _flat_tensor(base, ptr, count * layout.dtype.itemsize, layout.dtype)
+    return flat.view(layout.shape) if whole and len(layout.shape) != 1 else flat
 
 
-def _bytes_of(array: Any, ptr: int, nbytes: int) -> Tensor:
-    """Return a uint8 tensor over memory of an array's device, without copying."""
+def _flat_tensor(array: Any, ptr: int, nbytes: int, dtype: torch.dtype) -> Tensor:
+    """Return a flat tensor over memory of an array's device, without copying."""
     if not nbytes:
-        return torch.empty(0, dtype=torch.uint8, device=wp.device_to_torch(array.device))
+        return torch.empty(0, dtype=dtype, device=wp.device_to_torch(array.device))
     if not array.device.is_cuda:
-        return torch.frombuffer((ctypes.c_uint8 * nbytes).from_address(ptr), dtype=torch.uint8)
+        return torch.frombuffer((ctypes.c_uint8 * nbytes).from_address(ptr), dtype=dtype)
     interface = {"data": (ptr, False), "shape": (nbytes,), "typestr": "|u1", "version": 2}
     holder = type("_Memory", (), {"__cuda_array_interface__": interface})()
-    return torch.as_tensor(holder, device=wp.device_to_torch(array.device))
+    return torch.as_tensor(holder, device=wp.device_to_torch(array.device)).view(dtype)
 
 
 def content_digest(array: Any) -> str:
@@ -159,7 +165,10 @@ def content_digest(array: Any) -> str:
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    return hashlib.sha256(bytes_of_allocation(array).cpu().numpy().data).hexdigest()
+    ptr, nbytes = base_extent(array)
+    if array.device.is_cuda:
+        return hashlib.sha256(bytes_of_allocation(array).cpu().numpy().data).hexdigest()
+    return hashlib.sha256((ctypes.c_uint8 * nbytes).from_address(ptr) if nbytes else b"").hexdigest()
 
 
 def bytes_of_allocation(array: Any) -> Tensor:
@@ -168,7 +177,7 @@ def bytes_of_allocation(array: Any) -> Tensor:
     Args:
         array: A ``wp.array``, possibly a view.
     """
-    return _bytes_of(base_array(array), *base_extent(array))
+    return _flat_tensor(base_array(array), *base_extent(array), torch.uint8)
 
 
 def zero_memory(array: Any) -> None:
@@ -236,19 +245,20 @@ def struct_type(value: Any) -> Any:
     return struct if hasattr(struct, "vars") and hasattr(struct, "key") else None
 
 
-def reaches_through_memory(kernel: Any, arguments: Sequence[Any]) -> bool:
+def reaches_through_memory(kernel: Any, arguments: Sequence[Any], uses: Iterable[ArrayUse]) -> bool:
     """Whether a call may reach arrays by an address that lies in memory or in an object, not in its arguments.
 
     Args:
         kernel: The kernel of a launch, None for another call.
         arguments: What it gets.
+        uses: The arrays among that.
     """
     declared = [] if kernel is None else [argument.type for argument in kernel.adj.args]
     if any(each in (wp.uint64, wp.handle) for each in declared):
         return True
     if any(isinstance(value, wp.Mesh) for value in arguments):
         return True
-    dtypes = [array.dtype for array in arrays_in(list(arguments))]
+    dtypes = [use.array.dtype for use in uses]
     return any(dtype in (wp.uint64, wp.handle) or hasattr(dtype, "vars") for dtype in dtypes)
 
 
@@ -263,21 +273,18 @@ class WriteSets:
     def __init__(self) -> None:
         self._written: dict[int, tuple[Any, list[bool]]] = {}
 
-    def launch_uses(self, kernel: Any, values: Sequence[Any]) -> list[ArrayUse]:
-        """Return the arrays that a kernel launch touches, and which of them it may write.
+    def narrow(self, kernel: Any, values: Sequence[Any], uses: Iterable[ArrayUse]) -> None:
+        """Mark which arrays a launch may write; one inside of a struct has no flag of its own and stays as it is.
 
         Args:
-            kernel: The kernel; it was launched with these values before.
+            kernel: The kernel; its module can be built now.
             values: All arguments of the launch, inputs first.
+            uses: The arrays among them.
         """
         written = self._of_launch(kernel, values)
-        uses = []
-        for index, value in enumerate(values):
-            # An array inside of a struct has no flag of its own: treat it as written.
-            plain = isinstance(value, WarpArray)
-            for array in arrays_in(value):
-                uses.append(ArrayUse(array, written[index] if plain else True))
-        return uses
+        for use in uses:
+            if use.position is not None:
+                use.written = written[use.position]
 
     def _of_launch(self, kernel: Any, values: Sequence[Any]) -> list[bool]:
         try:
@@ -292,7 +299,12 @@ class WriteSets:
 
     def _analyse(self, module: Any) -> None:
         """Generate the code of a module once with access tracking on, which leaves its binaries alone."""
-        tracking = {"output_arch": None, "verify_autograd_array_access": True}
+        tracking = {
+            "output_arch": None,
+            "verify_autograd_array_access": True,
+            # In the other modes an atomic of Warp's goes to a record, and no write is flagged.
+            "deterministic": wp.DeterministicMode.NOT_GUARANTEED,
+        }
         context: Any = wp._src.context  # pyright: ignore[reportAttributeAccessIssue]
         level = wp.config.log_level
         try:
@@ -326,6 +338,15 @@ def _writes_unseen(code: Any) -> bool:
         or any(each.native_snippet is not None for each in called)
         or any(_writes_unseen(each.adj) for each in called if each.native_snippet is None)
     )
+
+
+def build_modes(modules: Iterable[Any]) -> tuple[str, ...]:
+    """Name what Warp modules compile into kernels beyond plain release code, sorted.
+
+    Args:
+        modules: The Warp modules.
+    """
+    return tuple(sorted({mode for each in modules for mode in modes_of(each.resolve_options(wp.config))}))
 
 
 def set_module_options(module: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.overwrite import Overwrites, try_launch
-from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, describe_argument
+from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, comparable
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.warp_arrays import (
     ArrayUse,
@@ -86,10 +86,15 @@ class WarpWatch:
         """Whether the calling thread is the traced one and a node is open."""
         return bool(self._nodes.open) and threading.get_ident() == self._thread
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether the traced device has streams at all."""
+        return self._device.is_cuda
+
     def redirects_streams(self) -> bool:
         """Whether a stream that the user names must give way to that of an open capture."""
         current = self._nodes.with_segment
-        return current is not None and current.is_capturing and self._device.is_cuda
+        return current is not None and current.is_capturing
 
     def on_warp_call(self, call: HookedCall, run: Callable[[], Any]) -> Any:
         """Run a Warp call; let it join or open a segment when it touches a traced value."""
@@ -101,8 +106,7 @@ class WarpWatch:
                 return self._defined(call, run())
             if owner.segment is None:
                 self._refuse_undeclared(owner, call)
-                for array in arrays_in(list(call.arguments)):
-                    owner.check_readable(*base_extent(array))
+                owner.check_readable([(use.ptr, use.nbytes) for use in call.uses])
                 self._nodes.close_segments(f"Warp call on values of node '{owner.name}'")
                 owner.open_segment()
             self._refuse_other_devices(owner.segment, call)
@@ -110,9 +114,11 @@ class WarpWatch:
             self._note_overwrites(owner, owner.segment, call, run)
             self._outer = call.name
             try:
-                return self._run_in_segment(owner, call, run)
+                result = self._run_in_segment(owner, call, run)
             finally:
                 self._outer = ""
+            owner.close_as_planned()
+            return result
 
     def _note_overwrites(self, owner: NodePass, segment: Segment | None, call: HookedCall, run: Callable) -> None:
         """Find out which arrays a call overwrites before anything of the segment reads them."""
@@ -126,9 +132,11 @@ class WarpWatch:
             if targets:
                 found = try_launch(targets, uses, run, owner.settle)
                 segment.overwrites |= {(index, each) for each, is_all in zip(positions, found, strict=True) if is_all}
-        arrays = [call.kernel_arguments[position] for at, position in segment.overwrites if at == index]
-        arrays += self._overwrites.by_rule(segment, call)
-        segment.overwritten |= {base_extent(array)[0] for array in arrays}
+        if call.kernel is None:
+            arrays = self._overwrites.by_rule(segment, call)
+        else:
+            arrays = [call.kernel_arguments[position] for at, position in segment.overwrites if at == index]
+        segment.overwritten.update([base_extent(array)[0] for array in arrays])
 
     def _refuse_undeclared(self, owner: NodePass, call: HookedCall) -> None:
         if self._segments is SegmentsMode.EXPLICIT:
@@ -139,8 +147,7 @@ class WarpWatch:
 
     def _owner(self, call: HookedCall) -> NodePass | None:
         """Return the node that a call belongs to; while a segment is open, every call joins it."""
-        extents = [base_extent(array) for array in arrays_in([*call.arguments, *call.written])]
-        touched = [extent for extent in extents if extent[1]]
+        touched = [(use.ptr, use.nbytes) for use in call.uses if use.nbytes]
         owner = self._nodes.owner_of(touched, call.name, "Warp arrays from different LEAPP trace contexts")
         current = self._nodes.with_segment
         if owner is None or current is None or owner is current:
@@ -192,12 +199,11 @@ class WarpWatch:
         self._build_portably(call)
         uses = [*self._uses(call), *self._meshes(owner, segment, call)]
         owner.keep_found(uses)
-        with owner.capture_current():
-            result = run()
-        result = self._defined(call, result)
+        result = self._defined(call, owner.run_call(run))
         if call.kernel is not None and call.kernel.module not in segment.modules:
             segment.modules.append(call.kernel.module)
-        segment.is_direct = segment.is_direct and not reaches_through_memory(call.kernel, call.arguments)
+        if owner.kind is not PassKind.CHECK and reaches_through_memory(call.kernel, call.arguments, call.uses):
+            segment.is_direct = False
         _refuse_second_overload(segment, call)
         made = result_uses(result)
         if call.name in _UNDEFINED:
@@ -213,8 +219,9 @@ class WarpWatch:
                 f"the trace is of device '{self._device}': a capture has one device; name it in the launch "
                 f"(device='{self._device}'), or with wp.set_device()"
             )
-        for array in arrays_in([*call.arguments, *call.written]):
-            if array.device != self._device or array.pinned:
+        for use in call.uses:
+            array = use.array
+            if not self._is_here(array) or array.pinned:
                 raise TraceError(
                     f"{call.name} at {user_location()} in segment '{segment.label}' uses an array on "
                     f"{'pinned host memory' if array.pinned else array.device}, and the trace is of device "
@@ -234,14 +241,13 @@ class WarpWatch:
         return result
 
     def _uses(self, call: HookedCall) -> list[ArrayUse]:
-        return [use for use in self._all_uses(call) if use.array.device == self._device]
-
-    def _all_uses(self, call: HookedCall) -> list[ArrayUse]:
-        uses = [ArrayUse(array, True) for array in call.written]
         if call.kernel is not None:
-            return uses + self._write_sets.launch_uses(call.kernel, call.kernel_arguments)
-        written = {id(array) for array in call.written}
-        return uses + [ArrayUse(array, False) for array in arrays_in(list(call.arguments)) if id(array) not in written]
+            self._write_sets.narrow(call.kernel, call.kernel_arguments, call.uses)
+        return [use for use in call.uses if self._is_here(use.array)]
+
+    def _is_here(self, array: Any) -> bool:
+        """Whether an array is on the traced device; Warp's own comparison is slow, and objects seldom differ."""
+        return array.device is self._device or array.device == self._device
 
     def _meshes(self, owner: NodePass, segment: Segment, call: HookedCall) -> list[ArrayUse]:
         """Return the arrays of the meshes that a call reaches by handle; refuse ids that a capture cannot carry."""
@@ -259,7 +265,7 @@ class WarpWatch:
                     "data and that was not refitted in the same segment; call mesh.refit() between the last write to "
                     "its points and the query, without torch operations in between"
                 )
-        return [ArrayUse(array, False) for array in arrays_in(found)]
+        return [ArrayUse(array, False) for array in arrays_in(found)] if found else []
 
     def _build_portably(self, call: HookedCall) -> None:
         """Build the kernel's module for the stated target instead of for this host."""
@@ -347,10 +353,10 @@ def _born(call: HookedCall, made: list[ArrayUse]) -> set[int]:
     """First bytes of what a call allocated: returned, and not one of its arguments or a view of one."""
     if not made:
         return set()
-    known = {base_extent(array)[0] for array in arrays_in(list(call.arguments))}
+    known = {use.ptr for use in call.uses}
     return {use.ptr for use in made if use.ptr not in known}
 
 
 def _comparable(call: HookedCall) -> WarpCall:
     target = "" if call.kernel is None else f"{call.kernel.module.name}.{call.kernel.key}"
-    return WarpCall(call.name, target, tuple(describe_argument(each) for each in call.arguments), user_location())
+    return WarpCall(call.name, target, tuple([comparable(each) for each in call.arguments]), user_location())

@@ -147,19 +147,19 @@ void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modu
   for (const WarpModuleBytes& module : modules) CheckElf(metadata, module);
 }
 
-std::vector<WarpModuleBytes> SelectGpuModules(const Metadata& metadata, const Bundle& bundle,
-                                              int arch) {
-  const auto bytes = [&](const std::string& filename, const std::string& as) -> WarpModuleBytes {
-    for (const BundleModule& module : bundle.modules) {
-      if (module.filename == filename) return {as.c_str(), module.data.data, module.data.size};
-    }
-    throw Error(LP_BAD_BUNDLE, metadata.Subject() + " records the module file '" + filename +
-                                   "' that its bundle does not hold; export it again.");
-  };
-  std::vector<WarpModuleBytes> selected;
+ByteSpan BundleFile(const Metadata& metadata, const Bundle& bundle, const std::string& filename) {
+  for (const BundleModule& module : bundle.modules) {
+    if (module.filename == filename) return module.data;
+  }
+  throw Error(LP_BAD_BUNDLE, metadata.Subject() + " records the module file '" + filename +
+                                 "' that its bundle does not hold; export it again.");
+}
+
+GpuSelection SelectGpuModules(const Metadata& metadata, const Bundle& bundle, int arch) {
+  GpuSelection selected;
   if (!metadata.record || metadata.record->gpu_modules.empty()) {
     for (const BundleModule& module : bundle.modules) {
-      selected.push_back({module.filename.c_str(), module.data.data, module.data.size});
+      selected.modules.push_back({module.filename.c_str(), module.data.data, module.data.size});
     }
     return selected;
   }
@@ -170,14 +170,13 @@ std::vector<WarpModuleBytes> SelectGpuModules(const Metadata& metadata, const Bu
       if (suits > 0 && (best == nullptr || suits > Suitability(*best, arch))) best = &binary;
     }
     if (best == nullptr) {
-      throw Error(LP_WRONG_DEVICE,
-                  metadata.Subject() + " module '" + module.filename + "' was built for " +
-                      BuildNames(module) + ", this GPU is 'sm_" + std::to_string(arch) +
-                      "'; export it again with this architecture in device.archs, or with a "
-                      "device.ptx_arch of at most " +
-                      std::to_string(arch) + ".");
+      selected.misfit = metadata.Subject() + " module '" + module.filename + "' was built for " +
+                        BuildNames(module) + ", this GPU is 'sm_" + std::to_string(arch) + "'";
+      return selected;
     }
-    selected.push_back(bytes(best->filename, module.filename));
+    const ByteSpan data = BundleFile(metadata, bundle, best->filename);
+    selected.modules.push_back({module.filename.c_str(), data.data, data.size});
+    selected.has_ptx = selected.has_ptx || best->is_ptx;
   }
   return selected;
 }

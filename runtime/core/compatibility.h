@@ -32,11 +32,21 @@ void CheckWarpVersion(const Metadata& metadata, const WrpHeader& header,
 // form of its objects (LP_BAD_BUNDLE).
 void CheckCpu(const Metadata& metadata, const std::vector<WarpModuleBytes>& modules);
 
+// What a GPU gets of a bundle's builds.
+struct GpuSelection {
+  std::vector<WarpModuleBytes> modules;
+  bool has_ptx = false;  // of which some are PTX, which a driver may refuse
+  std::string misfit;    // a sentence without remedy and full stop: no build of a module fits
+};
+
 // The best build of each CUDA module for a GPU of compute capability `arch` (90 for 9.0), under the
 // name that the recording has for the module: machine code of the same major version, else PTX of
-// an older one (LP_WRONG_DEVICE when there is neither). Without a record of builds, all files of
-// the bundle as they are.
-std::vector<WarpModuleBytes> SelectGpuModules(const Metadata& metadata, const Bundle& bundle,
-                                              int arch);
+// an older one. Without a record of builds, all files of the bundle as they are.
+//
+// Throws Error(LP_BAD_BUNDLE) for a build that the bundle does not hold.
+GpuSelection SelectGpuModules(const Metadata& metadata, const Bundle& bundle, int arch);
+
+// A file of the bundle that its metadata names (LP_BAD_BUNDLE when it is not there).
+ByteSpan BundleFile(const Metadata& metadata, const Bundle& bundle, const std::string& filename);
 
 }  // namespace leapp_policy

@@ -57,7 +57,14 @@ std::unique_ptr<CpuSegment> CpuSegment::Load(const WarpLibrary& library, Metadat
   }
   CheckCpu(metadata, modules);
   std::unique_ptr<CpuSegment> segment(new CpuSegment(library, std::move(metadata)));
-  segment->LoadGraph(nullptr, bundle.wrp, modules, header);
+  const WarpFunctions& warp = library.functions();
+  const std::string before = WarpErrorText(warp);
+  WarpGraph* graph = LoadRecording(warp, nullptr, bundle.wrp, modules, kWrpDeviceCpu);
+  if (graph == nullptr) {
+    throw Error(LP_LOAD_FAILED, LoadRefusal(segment->metadata_, header, warp, before) +
+                                    "; export it again with this Warp.");
+  }
+  segment->TakeGraph(graph);
   segment->BindParameters();
   segment->BindKernels(modules);
   return segment;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "core/compatibility.h"
 #include "core/error.h"
 #include "core/warp_loading.h"
 
@@ -41,8 +40,6 @@ std::unique_ptr<CudaSegment> CudaSegment::Load(const WarpLibrary& library, Metad
   }
   const WarpCudaFunctions& warp_cuda = library.EnableCuda();
   const int arch = warp_cuda.device_get_arch(device.index);
-  const std::vector<WarpModuleBytes> modules = SelectGpuModules(metadata, bundle, arch);
-
   cuda::Context context = nullptr;
   const cuda::Result result = driver.functions().DevicePrimaryCtxRetain(&context, device.index);
   if (result != cuda::kSuccess) {
@@ -54,16 +51,25 @@ std::unique_ptr<CudaSegment> CudaSegment::Load(const WarpLibrary& library, Metad
       new CudaSegment(library, std::move(metadata), device, driver, context));
   const cuda::CurrentContext current(driver, context);
   void* warp_context = warp_cuda.device_get_primary_context(device.index);
-  segment->LoadGraph(warp_context, bundle.wrp, modules, header);
+  const auto load_source = [&](const std::string& path) -> WarpGraph* {
+    if (warp_cuda.apic_load_graph_ex == nullptr) return nullptr;  // a release before 1.19
+    const std::string headers = library.FindHeaders();
+    return warp_cuda.apic_load_graph_ex(warp_context, path.c_str(), kWrpDeviceCuda,
+                                        headers.c_str());
+  };
+  CudaRecording recording(library.functions(), segment->metadata_, bundle, header, warp_context,
+                          arch, load_source);
+  segment->TakeGraph(recording.Load());
+  segment->is_compiled_here_ = recording.is_compiled_here();
   segment->BindParameters();
   segment->FindBoundaries();
 
-  const std::string before = Text(library.functions().get_error_string());
+  const std::string before = WarpErrorText(library.functions());
   if (warp_cuda.apic_get_cuda_graph_exec(segment->graph()) == nullptr) {
     throw Error(LP_LOAD_FAILED, segment->metadata_.Subject() + " could not be made a CUDA graph; " +
-                                    segment->WarpReason(before) + "; export it again.");
+                                    WarpReason(library.functions(), before) + "; export it again.");
   }
-  segment->ReadCommands(warp_context, bundle.wrp, modules);
+  segment->ReadCommands(&recording);
   segment->Check(driver.functions().EventCreate(&segment->done_, cuda::kEventDisableTiming),
                  "event");
   return segment;
@@ -106,8 +112,7 @@ void CudaSegment::FindBoundaries() {
   buffers_.resize(boundaries_.size());
 }
 
-void CudaSegment::ReadCommands(void* warp_context, ByteSpan wrp,
-                               const std::vector<WarpModuleBytes>& modules) {
+void CudaSegment::ReadCommands(CudaRecording* recording) {
   if (!metadata_.record || !metadata_.record->direct) return;
   // Two ports of one side over one allocation have no single buffer that could stand for it.
   size_t num_ports = 0;
@@ -128,9 +133,7 @@ void CudaSegment::ReadCommands(void* warp_context, ByteSpan wrp,
   std::optional<cuda::CommandList> commands = read(graph());
   if (!commands) return;
   const auto destroy = [this](WarpGraph* loaded) { warp_.apic_destroy_graph(loaded); };
-  const std::unique_ptr<WarpGraph, decltype(destroy)> twin(
-      LoadRecording(warp_, warp_context, wrp, modules, kWrpDeviceCuda), destroy);
-  if (!twin) return;
+  const std::unique_ptr<WarpGraph, decltype(destroy)> twin(recording->Load(), destroy);
   const std::optional<cuda::CommandList> witness = read(twin.get());
   if (witness && commands->IsTwinOf(*witness)) commands_ = std::move(commands);
 }

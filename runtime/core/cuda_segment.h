@@ -9,6 +9,7 @@
 
 #include "core/cuda_commands.h"
 #include "core/cuda_driver.h"
+#include "core/cuda_recording.h"
 #include "core/segment.h"
 
 namespace leapp_policy {
@@ -46,9 +47,10 @@ class CudaSegment : public Segment {
 
   void RunChecked(const lp_const_buffer* inputs, const lp_buffer* outputs, void* stream) override;
   std::string Mode() const override { return commands_ ? "direct" : "graph"; }
+  bool IsCompiledHere() const override { return is_compiled_here_; }
 
   void FindBoundaries();
-  void ReadCommands(void* warp_context, ByteSpan wrp, const std::vector<WarpModuleBytes>& modules);
+  void ReadCommands(CudaRecording* recording);
   std::vector<cuda::Region> RegionsOf(WarpGraph* graph) const;
   bool IsCapturing(cuda::Stream stream) const;
   bool PrefersDirect(const lp_const_buffer* inputs, const lp_buffer* outputs,
@@ -68,6 +70,7 @@ class CudaSegment : public Segment {
   cuda::Event done_ = nullptr;            // after the last run that was not captured
   cuda::Stream last_stream_ = nullptr;
   bool has_run_ = false;
+  bool is_compiled_here_ = false;
   std::mutex mutex_;
 };
 

@@ -168,6 +168,18 @@ std::vector<GpuModule> ParseGpu(const Node& node) {
   return modules;
 }
 
+GpuSource ParseGpuSource(const Node& node) {
+  ExpectObject(node);
+  GpuSource source;
+  source.recording = GetString(node, "recording");
+  const Node files = Get(node, "files");
+  for (const Json& file : ExpectArray(files, kMaxTensors)) {
+    if (!file.is_string()) Fail(files.path, "a list of strings", file);
+    source.files.push_back(file.get<std::string>());
+  }
+  return source;
+}
+
 DirectAccess ParseDirect(const Node& node) {
   ExpectObject(node);
   DirectAccess direct;
@@ -209,7 +221,11 @@ Record ParseRecord(const Node& node) {
   if (record.device.family == DeviceFamily::kCpu || Has(node, "cpu")) {
     record.cpu = ParseCpu(Get(node, "cpu"));
   }
-  if (Has(node, "cuda")) record.gpu_modules = ParseGpu(Get(node, "cuda"));
+  if (Has(node, "cuda")) {
+    const Node cuda = Get(node, "cuda");
+    record.gpu_modules = ParseGpu(cuda);
+    if (Has(cuda, "source")) record.gpu_source = ParseGpuSource(Get(cuda, "source"));
+  }
   if (Has(node, "direct")) record.direct = ParseDirect(Get(node, "direct"));
   if (Has(node, "bundle")) record.bundle = ParseDigest(Get(node, "bundle"));
   return record;

@@ -45,6 +45,13 @@ struct GpuModule {
   std::vector<GpuBinary> binaries;
 };
 
+// What a GPU that no build fits gets: the modules' generated source, and a second recording, which
+// names it. All files are in the bundle.
+struct GpuSource {
+  std::string recording;
+  std::vector<std::string> files;
+};
+
 // The exporter's word that boundary memory is reached through kernel arguments, copies and fills
 // alone, never through an address that lies in memory or in a mesh.
 struct DirectAccess {
@@ -58,6 +65,7 @@ struct Record {
   uint32_t wrp_format = 0;
   std::optional<CpuTarget> cpu;
   std::vector<GpuModule> gpu_modules;  // empty: each module has the one build of its name
+  std::optional<GpuSource> gpu_source;
   std::optional<DirectAccess> direct;
   std::optional<BundleDigest> bundle;
 };

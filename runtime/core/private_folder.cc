@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 [[noreturn]] void Fail(const std::string& path, int reason) {
   throw Error(LP_LOAD_FAILED,
               "The temporary file '" + path + "' could not be written (" + std::strerror(reason) +
-                  "), which this release of Warp loads from; set TMPDIR to a folder "
-                  "with room, or run with Warp 1.19, which needs none.");
+                  "), from which Warp is to load; set TMPDIR to a folder with room that this user "
+                  "may write.");
 }
 
 // Closes on every way out.

@@ -7,8 +7,8 @@
 
 namespace leapp_policy {
 
-// A temporary folder that only this user can enter (mode 0700), for releases of Warp that load from
-// files alone. It lies below TMPDIR, or /tmp, and is removed with all that it holds by the
+// A temporary folder that only this user can enter (mode 0700), for what Warp loads from files
+// alone. It lies below TMPDIR, or /tmp, and is removed with all that it holds by the
 // destructor, so on every error too.
 class PrivateFolder {
  public:

@@ -9,7 +9,6 @@
 #include "core/cuda_segment.h"
 #include "core/error.h"
 #include "core/fork_watch.h"
-#include "core/warp_loading.h"
 
 namespace leapp_policy {
 namespace {
@@ -80,28 +79,6 @@ std::unique_ptr<Segment> Segment::Open(ByteSpan bundle_bytes, const std::string&
   return segment;
 }
 
-void Segment::LoadGraph(void* context, ByteSpan wrp, const std::vector<WarpModuleBytes>& modules,
-                        const WrpHeader& header) {
-  const bool is_cpu = device_.family == DeviceFamily::kCpu;
-  const std::string before = Text(warp_.get_error_string());
-  graph_.reset(
-      LoadRecording(warp_, context, wrp, modules, is_cpu ? kWrpDeviceCpu : kWrpDeviceCuda));
-  if (!graph_) {
-    throw Error(LP_LOAD_FAILED, metadata_.Subject() + " (.wrp format " +
-                                    std::to_string(header.format) +
-                                    ") could not be loaded by Warp " + library_.version() + "; " +
-                                    WarpReason(before) + "; export it again with this Warp.");
-  }
-}
-
-// It keeps one text for the whole process and clears it never, so that an unchanged text is
-// nobody's reason.
-std::string Segment::WarpReason(const std::string& before) const {
-  const std::string now = Text(warp_.get_error_string());
-  if (now.empty() || now == before) return "Warp gave no reason; see its lines on stderr";
-  return "Warp says: " + now;
-}
-
 void Segment::BindParameters() {
   inputs_ = ResolvePorts(metadata_.inputs, "input");
   outputs_ = ResolvePorts(metadata_.outputs, "output");
@@ -151,6 +128,7 @@ void Segment::Describe(uint32_t wrp_format, size_t num_modules, size_t bundle_si
       {"segment", metadata_.segment},
       {"device", DeviceFamilyName(device_.family)},
       {"mode", Mode()},
+      {"compiled_here", IsCompiledHere()},
       {"inputs", inputs},
       {"outputs", outputs},
       {"kernels", warp_.apic_get_num_kernels(graph_.get())},

@@ -57,14 +57,12 @@ class Segment {
   virtual void RunChecked(const lp_const_buffer* inputs, const lp_buffer* outputs,
                           void* stream) = 0;
 
-  // Loads the recording into Warp. `context` is a CUDA context, null on the CPU.
-  void LoadGraph(void* context, ByteSpan wrp, const std::vector<WarpModuleBytes>& modules,
-                 const WrpHeader& header);
+  // Takes over a recording that Warp has loaded.
+  void TakeGraph(WarpGraph* graph) { graph_.reset(graph); }
   void BindParameters();
   virtual std::string Mode() const { return "replay"; }
-
-  // What Warp said since `before`.
-  std::string WarpReason(const std::string& before) const;
+  // Whether the machine code was compiled here, from source in the bundle.
+  virtual bool IsCompiledHere() const { return false; }
 
   const WarpLibrary& library_;
   const WarpFunctions& warp_;

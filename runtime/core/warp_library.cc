@@ -19,6 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFolderVariable = "LEAPP_POLICY_WARP_LIBRARY_DIR";
+constexpr const char* kHeadersVariable = "LEAPP_POLICY_WARP_INCLUDE_DIR";
+constexpr const char* kHeaderName = "builtin.h";
 constexpr const char* kCoreName = "warp.so";
 constexpr const char* kClangName = "warp-clang.so";
 constexpr const char* kRemedy =
@@ -217,6 +219,7 @@ const WarpCudaFunctions& WarpLibrary::EnableCuda() const {
     resolve("wp_apic_get_cuda_graph", &f.apic_get_cuda_graph);
     resolve("wp_apic_get_cuda_graph_exec", &f.apic_get_cuda_graph_exec);
     resolve("wp_apic_launch", &f.apic_launch);
+    resolve.Optional("wp_apic_load_graph_ex", &f.apic_load_graph_ex);
     if (is_cuda_enabled() == 0) {
       throw Error(LP_WRONG_DEVICE, "Warp " + version_ + " in '" + folder_ +
                                        "' was built without CUDA; install a warp-lang wheel that "
@@ -230,6 +233,21 @@ const WarpCudaFunctions& WarpLibrary::EnableCuda() const {
     return f;
   }();
   return functions;
+}
+
+std::string WarpLibrary::FindHeaders() const {
+  const char* named = std::getenv(kHeadersVariable);
+  const bool is_named = named != nullptr && named[0] != '\0';
+  const fs::path folder =
+      is_named ? fs::path(named) : (fs::path(folder_) / ".." / "native").lexically_normal();
+  std::error_code ignored;
+  if (fs::exists(folder / kHeaderName, ignored)) return folder.string();
+  throw Error(LP_NO_WARP,
+              "Warp's headers, which compiling a segment's source takes, were not found: "
+              "there is no '" +
+                  (folder / kHeaderName).string() + "'" +
+                  (is_named ? " (" + std::string(kHeadersVariable) + ")" : "") + "; set " +
+                  kHeadersVariable + " to the folder 'warp/native' of the same Warp release.");
 }
 
 const WarpLibrary& WarpLibrary::Get() {

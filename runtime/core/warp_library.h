@@ -57,6 +57,9 @@ struct WarpFunctions {
 
 // What a GPU needs beside them.
 struct WarpCudaFunctions {
+  // Since 1.19: compiles the source of modules whose image is missing.
+  WarpGraph* (*apic_load_graph_ex)(void* context, const char* path, int device_type,
+                                   const char* include_folder);
   int (*device_get_arch)(int device);
   void* (*device_get_primary_context)(int device);
   void* (*apic_get_cuda_graph)(WarpGraph* graph);
@@ -80,6 +83,12 @@ class WarpLibrary {
   //
   // Throws Error(LP_WRONG_DEVICE) when this Warp was built without CUDA or cannot use the GPU.
   const WarpCudaFunctions& EnableCuda() const;
+
+  // The headers that the source of a CUDA module includes: LEAPP_POLICY_WARP_INCLUDE_DIR, else
+  // "native" beside folder().
+  //
+  // Throws Error(LP_NO_WARP) where they are not.
+  std::string FindHeaders() const;
 
   const std::string& version() const { return version_; }  // "1.19.0"
   const std::string& folder() const { return folder_; }    // where both libraries lie

@@ -22,6 +22,23 @@ WarpGraph* LoadRecording(const WarpFunctions& warp, void* context, ByteSpan wrp,
   return warp.apic_load_graph(context, path.c_str(), device_type);
 }
 
+std::string WarpErrorText(const WarpFunctions& warp) {
+  const char* text = warp.get_error_string();
+  return text == nullptr ? "" : text;
+}
+
+std::string WarpReason(const WarpFunctions& warp, const std::string& before) {
+  const std::string now = WarpErrorText(warp);
+  if (now.empty() || now == before) return "Warp gave no reason; see its lines on stderr";
+  return "Warp says: " + now;
+}
+
+std::string LoadRefusal(const Metadata& metadata, const WrpHeader& header,
+                        const WarpFunctions& warp, const std::string& before) {
+  return metadata.Subject() + " (.wrp format " + std::to_string(header.format) +
+         ") could not be loaded by Warp " + warp.version() + "; " + WarpReason(warp, before);
+}
+
 bool LoadObject(const WarpFunctions& warp, ByteSpan object, const std::string& name) {
   if (warp.load_obj_from_bytes != nullptr) {
     return warp.load_obj_from_bytes(object.data, object.size, name.c_str(), false) == 0;

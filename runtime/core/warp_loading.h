@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "core/byte_span.h"
+#include "core/metadata.h"
 #include "core/warp_library.h"
+#include "core/wrp_header.h"
 
 namespace leapp_policy {
 
@@ -18,6 +20,16 @@ namespace leapp_policy {
 // Throws Error(LP_LOAD_FAILED) when the files cannot be written.
 WarpGraph* LoadRecording(const WarpFunctions& warp, void* context, ByteSpan wrp,
                          const std::vector<WarpModuleBytes>& modules, int device_type);
+
+// The error text that Warp keeps: one for the whole process, never cleared.
+std::string WarpErrorText(const WarpFunctions& warp);
+
+// What Warp says now that it did not say `before`; an unchanged text is nobody's reason.
+std::string WarpReason(const WarpFunctions& warp, const std::string& before);
+
+// A sentence without remedy and full stop: Warp did not load the segment's recording, and why.
+std::string LoadRefusal(const Metadata& metadata, const WrpHeader& header,
+                        const WarpFunctions& warp, const std::string& before);
 
 // Loads an object into the JIT as `name`. Returns false where Warp refuses.
 //

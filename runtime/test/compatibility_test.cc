@@ -102,21 +102,26 @@ void TestGpuModules() {
                     {"m.sm80.cubin", {bytes + 1, 1}},
                     {"m.sm75.ptx", {bytes + 2, 1}}};
   Metadata m = Recorded();
-  CHECK(SelectGpuModules(m, bundle, 90).size() == 3);  // no record of builds: all files as they are
+  CHECK(SelectGpuModules(m, bundle, 90).modules.size() ==
+        3);  // no record of builds: all files as they are
 
   m.record->gpu_modules = {
       {"m.sm90.cubin",
        {{"m.sm90.cubin", false, 90}, {"m.sm80.cubin", false, 80}, {"m.sm75.ptx", true, 75}}}};
   const auto selected = [&](int arch) {
-    const std::vector<WarpModuleBytes> modules = SelectGpuModules(m, bundle, arch);
+    const GpuSelection selected = SelectGpuModules(m, bundle, arch);
+    const std::vector<WarpModuleBytes>& modules = selected.modules;
     CHECK(modules.size() == 1 && std::string(modules[0].filename) == "m.sm90.cubin");
-    return static_cast<const uint8_t*>(modules[0].data) - bytes;
+    const auto index = static_cast<const uint8_t*>(modules[0].data) - bytes;
+    CHECK(selected.misfit.empty() && selected.has_ptx == (index == 2));
+    return index;
   };
   CHECK(selected(90) == 0);
   CHECK(selected(80) == 1 && selected(89) == 1);  // machine code runs within its major version
   CHECK(selected(100) == 2 && selected(75) == 2);
-  CHECK_ERROR(LP_WRONG_DEVICE, "was built for 'sm_90', 'sm_80', 'compute_75', this GPU is 'sm_70'",
-              SelectGpuModules(m, bundle, 70));
+  CHECK(SelectGpuModules(m, bundle, 70).misfit ==
+        "Segment 'arm/0' module 'm.sm90.cubin' was built for 'sm_90', 'sm_80', 'compute_75', this "
+        "GPU is 'sm_70'");
   bundle.modules.pop_back();
   CHECK_ERROR(LP_BAD_BUNDLE, "records the module file 'm.sm75.ptx'",
               SelectGpuModules(m, bundle, 75));

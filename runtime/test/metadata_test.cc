@@ -95,6 +95,25 @@ void TestOverflow() {
   Refuse("/inputs/0/shape", Json::array({big, big, 0}), "less than 2^63 bytes");
 }
 
+// Source that is named wrongly must not become a file, nor be left out in silence.
+void TestGpuSource() {
+  Json json = WithDigest();
+  json["leapp_policy"]["device"] = "cuda";
+  json["leapp_policy"]["cuda"] = {{"modules", Json::array()}};
+  CHECK(!ParseMetadata(json.dump()).record->gpu_source);
+  Json& source = json["leapp_policy"]["cuda"]["source"];
+  source = {{"recording", "segment.source.wrp"}, {"files", {"m.sm90.cu"}}};
+  const leapp_policy::GpuSource parsed = *ParseMetadata(json.dump()).record->gpu_source;
+  CHECK(parsed.recording == "segment.source.wrp");
+  CHECK(parsed.files == std::vector<std::string>{"m.sm90.cu"});
+  source["files"] = {1};
+  CHECK_ERROR(LP_BAD_METADATA, "'leapp_policy.cuda.source.files' must be a list of strings",
+              ParseMetadata(json.dump()));
+  source.erase("files");
+  CHECK_ERROR(LP_BAD_METADATA, "lacks the key 'leapp_policy.cuda.source.files'",
+              ParseMetadata(json.dump()));
+}
+
 // LEAPP 0.7.2 writes no object of ours and states 0 bytes for a scalar.
 void TestForeign() {
   Json json = Good();
@@ -114,5 +133,6 @@ int main() {
   TestTypes();
   TestOverflow();
   TestForeign();
+  TestGpuSource();
   return leapp_policy::test::Result();
 }

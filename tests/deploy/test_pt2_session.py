@@ -333,9 +333,18 @@ def test_compiled_for_a_newer_cpu(built: str, here: str, tmp_path: Path, monkeyp
     """The robot's program would end with an illegal instruction."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
     description = json.dumps({"inputs": [], "outputs": []})
-    model = compiled_package(tmp_path / "p.pt2", **{"AOTI_CPU_ISA": built, "leapp_policy.json": description})
+    metadata = {"AOTI_CPU_ISA": built, "AOTI_DEVICE_KEY": "cpu", "leapp_policy.json": description}
+    model = compiled_package(tmp_path / "p.pt2", **metadata)
     with pytest.raises(ArtifactError, match=f"was compiled for '{built}' but torch finds '{here}' on this machine"):
         Pt2Session(model)
+
+
+def test_compiled_for_another_device(tmp_path: Path) -> None:
+    """Code for a CPU reads the address of a CUDA tensor and takes the process along."""
+    description = json.dumps({"inputs": [], "outputs": []})
+    metadata = {"AOTI_CPU_ISA": "", "AOTI_DEVICE_KEY": "cuda", "leapp_policy.json": description}
+    with pytest.raises(ArtifactError, match="was compiled for device 'cuda' but is opened on 'cpu'"):
+        Pt2Session(compiled_package(tmp_path / "p.pt2", **metadata))
 
 
 def test_compiled_by_others(tmp_path: Path) -> None:

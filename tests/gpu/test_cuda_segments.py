@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from leapp_policy.deploy.native_segment import NativeSegment
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner
 from leapp_policy.deploy.torch_operator import bundle_tensor, warp_runner
-from leapp_policy.errors import ArtifactError, BundleError, ConfigError, TraceError
+from leapp_policy.errors import ArtifactError, BundleError, ConfigError, RuntimeLibraryError, TraceError
 from leapp_policy.graph.bundle import pack_bundle
 from leapp_policy.pipeline import export
 from leapp_policy.trace.cuda_target import CudaOptions
@@ -33,6 +34,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA machine"),
 ]
 DEVICE = "cuda:0"
+OTHER_ARCH = 90 if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 8 else 80  # of no use here
 Inputs = Mapping[str, Tensor]
 
 
@@ -293,8 +295,9 @@ def test_a_gpu_that_no_build_fits(folder: Path) -> None:
     for module in metadata["leapp_policy"]["cuda"]["modules"]:
         for binary in module["binaries"]:
             binary["arch"] = 199
-    with pytest.raises(BundleError, match=r"was built for 'sm_199', 'compute_199', this GPU is 'sm_\d+'"):
+    with pytest.raises(BundleError, match=r"was built for 'sm_199', 'compute_199', this GPU is 'sm_\d+'") as refused:
         NativeSegment(bundle, json.dumps(metadata), DEVICE)
+    assert "device.source_fallback=true" in str(refused.value)
 
 
 def test_ptx_floor(folder: Path, policy: Policy) -> None:
@@ -315,7 +318,88 @@ def test_ptx_floor(folder: Path, policy: Policy) -> None:
         torch.cuda.synchronize()
         torch.testing.assert_close(out, x * 0.5)
     print("the driver takes this PTX" if not refusal else f"the driver refuses this PTX: {refusal}")
-    assert not refusal or "could not be loaded by Warp" in refusal
+    assert not refusal or ("could not be loaded by Warp" in refusal and "device.source_fallback=true" in refusal)
+
+
+@pytest.fixture(scope="module")
+def folder_with_source(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    options = CudaOptions(archs=(OTHER_ARCH,), source_fallback=True)
+    return exported(policy, tmp_path_factory.mktemp("source") / "p", cuda=options)
+
+
+def leave_out_own_builds(metadata: dict[str, Any], kinds: tuple[str, ...]) -> None:
+    """Make a segment one that was built for other GPUs: of its machine code, that of the other one stays."""
+    for module in metadata["leapp_policy"]["cuda"]["modules"]:
+        kept = [each for each in module["binaries"] if each["kind"] in kinds]
+        module["binaries"] = [each for each in kept if each["kind"] == "ptx" or each["arch"] == OTHER_ARCH]
+        assert module["binaries"]
+
+
+def is_compiled_here(bundle: bytes, metadata: dict[str, Any]) -> bool:
+    with NativeSegment(bundle, json.dumps(metadata), DEVICE) as segment:
+        described = segment.describe()
+    assert described["mode"] == "direct"
+    return described["compiled_here"]
+
+
+def test_source_for_a_gpu_that_no_build_fits(folder_with_source: Path, tmp_path: Path, policy: Policy) -> None:
+    """Machine code for another GPU alone: the source is compiled, and the policy acts as the original."""
+    folder = tmp_path / "p"
+    shutil.copytree(folder_with_source, folder)
+    path, model = builders.load_model(folder)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "runtime_metadata":
+                metadata = json.loads(attribute.s)
+                leave_out_own_builds(metadata, ("cubin",))
+                attribute.s = json.dumps(metadata).encode()
+    onnx.save(model, path)
+    bundle, metadata = first_segment(folder)
+    assert is_compiled_here(bundle, metadata)
+    for options in ({}, {"cuda_graph": True}):
+        bound = Bound(folder, policy.inputs(), policy.step(policy.inputs()), **options)
+        for seed in (1, 2, 3):
+            given = policy.inputs(seed)
+            got = bound.run(given)
+            for name, tensor in policy.step(given).items():
+                torch.testing.assert_close(got[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_source_where_the_driver_refuses_ptx(folder_with_source: Path) -> None:
+    """PTX comes before source; a driver that takes it gets it, one that is older than Warp's compiler the source."""
+    bundle, metadata = first_segment(folder_with_source)
+    leave_out_own_builds(metadata, ("cubin", "ptx"))
+    compiled = is_compiled_here(bundle, metadata)
+    source = metadata["leapp_policy"]["cuda"].pop("source")
+    assert source["files"]
+    if compiled:
+        with pytest.raises(BundleError, match=r"it has PTX alone, .* device\.source_fallback=true"):
+            NativeSegment(bundle, json.dumps(metadata), DEVICE)
+    else:
+        assert not is_compiled_here(bundle, metadata)
+
+
+def test_source_stays_unused_where_a_build_fits(folder_with_source: Path, policy: Policy) -> None:
+    """A compile takes seconds; it is for GPUs that have nothing else."""
+    bundle, metadata = first_segment(folder_with_source)
+    assert not is_compiled_here(bundle, metadata)
+    assert_acts_as(policy, PolicyRunner(folder_with_source))
+
+
+def test_source_without_headers(folder_with_source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, metadata = first_segment(folder_with_source)
+    leave_out_own_builds(metadata, ("cubin",))
+    monkeypatch.setenv("LEAPP_POLICY_WARP_INCLUDE_DIR", "/nonexistent")
+    with pytest.raises((BundleError, RuntimeLibraryError), match=r"headers, .* no '/nonexistent/builtin\.h'"):
+        NativeSegment(bundle, json.dumps(metadata), DEVICE)
+
+
+def test_no_source_in_an_ordinary_artifact(folder: Path, folder_with_source: Path) -> None:
+    plain, with_source = (set(builders.bundle_files(each, 0)) for each in (folder, folder_with_source))
+    assert not [name for name in plain if name.endswith(".cu")]
+    assert [name for name in with_source if name.endswith(".cu")]
+    _, metadata = first_segment(folder)
+    assert "source" not in metadata["leapp_policy"]["cuda"]
 
 
 # -- how it is traced ----------------------------------------------------------------------------------

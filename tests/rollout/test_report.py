@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from point_env import Linear, PointEnv
 
+from leapp_policy.errors import ConfigError
 from leapp_policy.rollout.config import ParityCfg, ParityMode
 from leapp_policy.rollout.markup import number, percent, power, seed_list
 from leapp_policy.rollout.parity import check_parity
@@ -68,6 +70,14 @@ def test_page_gives_the_verdict_and_what_was_compared(candidate, verdict, senten
         assert fact in page
     balance = Balance(page)
     assert (balance.open, balance.bad) == ([], [])
+
+
+def test_page_without_matplotlib(monkeypatch, tmp_path):
+    """Fails if a machine without matplotlib answers with a traceback."""
+    result = run(Linear())
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"page needs module 'matplotlib', which is missing; .* read parity\.json"):
+        write_html(result, tmp_path / "parity.html")
 
 
 def test_uninformative_run_says_so():
