@@ -46,6 +46,30 @@ class State(IntEnum):
     FAULT = 5
 
 
+class Cause(IntEnum):
+    """Why a runner's state changed, or why a request was refused."""
+
+    NONE = 0
+    ARM_REQUEST = 1
+    START_REQUEST = 2
+    STOP_REQUEST = 3
+    EMERGENCY_STOP = 4
+    SWITCH_REQUEST = 5
+    NO_SENSORS = 10
+    STALE_SENSOR = 11
+    STALE_COMMAND = 12
+    NOT_FINITE_SENSOR = 13
+    OUT_OF_RANGE = 14
+    OUTSIDE_ENVELOPE = 15
+    NOT_FINITE_ACTION = 16
+    MODEL_FAILED = 17
+    DEADLINE_MISSED = 18
+    HOLD_TIMED_OUT = 19
+    DAMPED_TIMED_OUT = 20
+    RECOVERED = 21
+    NOTHING_TO_SWITCH_TO = 22
+
+
 @dataclass(frozen=True, eq=False)
 class Packet:
     """One packet.
