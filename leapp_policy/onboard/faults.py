@@ -51,9 +51,10 @@ def parse_fault(text: str) -> Fault:
     kind, _, times = text.partition("@")
     start, _, duration = times.partition("+")
     try:
-        return Fault(kind, float(start), float(duration or 0.2))
+        begin, length = float(start), float(duration or 0.2)
     except ValueError as error:
         raise ConfigError(f"Fault must be KIND@START+DURATION, e.g. nan@2.0+0.1, got '{text}'") from error
+    return Fault(kind, begin, length)
 
 
 class FaultyLink:
