@@ -6,11 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
+
 from leapp_policy.contract.robot import RobotProfile
 from leapp_policy.errors import LeappPolicyError
 from leapp_policy.onboard.faults import parse_fault
 from leapp_policy.onboard.robot import RobotProcess
-from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
 
 
 def main() -> None:

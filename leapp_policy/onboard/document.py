@@ -175,9 +175,7 @@ def _open_inputs(manifest: Manifest, fed: set[str]) -> Iterator[tuple[ModelEntry
                 yield model, each
 
 
-def _robot_problems(
-    contract: Contract, robot: RobotProfile, binding: Binding, driving: ActionBinding
-) -> Iterator[str]:
+def _robot_problems(contract: Contract, robot: RobotProfile, binding: Binding, driving: ActionBinding) -> Iterator[str]:
     joints = {each.name: each for each in robot.joints}
     driven = [joints[name] for name in driving.joints]
     for key, remedy in (("position_limits", "targets are clamped to them"), ("velocity_limit", "it bounds a step")):
@@ -263,9 +261,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _signals(
-    binding: Binding, robot: RobotProfile, names: Mapping[tuple[str, str], str]
-) -> list[dict[str, Any]]:
+def _signals(binding: Binding, robot: RobotProfile, names: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
     offsets, signals = robot.offsets(), {each.name: each for each in robot.signals}
     found: dict[str, dict[str, Any]] = {}
     for each in binding.terms:

@@ -137,9 +137,7 @@ class Numbering:
             fields: ``used``, ``state`` and ``cause``.
         """
         self._last[kind] += 1
-        return Packet(
-            kind, values, self._last[kind], time.monotonic_ns() if time_ns is None else time_ns, **fields
-        )
+        return Packet(kind, values, self._last[kind], time.monotonic_ns() if time_ns is None else time_ns, **fields)
 
 
 class Intake:

@@ -72,10 +72,19 @@ class Pipeline:
         targets = self.deployment.targets
         return self.outputs[targets.model, targets.output].reshape(-1)
 
-    def reset(self) -> None:
-        """Begin anew: state becomes what it was at first, but for what is kept over starts."""
+    @property
+    def keeps_state(self) -> bool:
+        """Whether there is any state."""
+        return bool(self._state)
+
+    def reset(self, *, everything: bool = False) -> None:
+        """Begin anew: state becomes what it was at first.
+
+        Args:
+            everything: Also what is kept over starts.
+        """
         for name, value in self._initial.items():
-            if name not in self._keep:
+            if everything or name not in self._keep:
                 np.copyto(self._state[name], value)
 
     def _use_packed_warp(self) -> None:

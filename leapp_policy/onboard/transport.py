@@ -171,9 +171,9 @@ class UdpRunnerSide(_Udp):
             self.socket.bind(("127.0.0.1", port))
         except OSError as error:
             self.socket.close()
-            raise ConfigError(f"Transport 'udp:{port}' cannot be opened ({error.strerror}); stop the other runner") from (
-                error
-            )
+            raise ConfigError(
+                f"Transport 'udp:{port}' cannot be opened ({error.strerror}); stop the other runner"
+            ) from (error)
         self._robot: tuple[str, int] | None = None
         self._sources: list[tuple[str, int]] = []
 

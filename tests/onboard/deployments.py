@@ -65,9 +65,7 @@ def contract(**changes: Any) -> Contract:
             InputSpec("joint_pos", (Term("joint_pos", 3, kind="state/joint/position", unit="rad"),)),
         ),
         "joints": tuple(Joint(name) for name in JOINTS),
-        "actions": (
-            ActionSpec("legs", kind="target/joint/position", unit="rad", joints=JOINTS, processed="targets"),
-        ),
+        "actions": (ActionSpec("legs", kind="target/joint/position", unit="rad", joints=JOINTS, processed="targets"),),
         "start": StartEnvelope({"joint_pos": ((-1.0, 1.0), (-2.0, 2.0), (-3.0, 3.0))}),
     }
     return Contract(**{**fields, **changes})
@@ -78,12 +76,16 @@ def robot(**changes: Any) -> RobotProfile:
     fields: dict[str, Any] = {
         "name": "biped",
         "signals": (
-            Signal("joint_pos", 3, kind="state/joint/position", unit="rad", range=((-3.0, 3.0), (-1.5, 1.5), (-2.0, 2.0))),
+            Signal(
+                "joint_pos", 3, kind="state/joint/position", unit="rad", range=((-3.0, 3.0), (-1.5, 1.5), (-2.0, 2.0))
+            ),
             Signal("battery", 1, unit="V", has_age=True),
             Signal("root_quat", 4, frame="world", quat_order="xyzw", has_age=True),
             Signal("base_ang_vel", 3, unit="rad/s", frame="base"),
         ),
-        "joints": tuple(Joint(n, position_limits=(-1.0 - i, 1.0 + i), velocity_limit=5.0 + i) for i, n in enumerate(ORDER)),
+        "joints": tuple(
+            Joint(n, position_limits=(-1.0 - i, 1.0 + i), velocity_limit=5.0 + i) for i, n in enumerate(ORDER)
+        ),
         "rate_hz": 50.0,
         "safety": Safety(recover_s=0.2),
     }

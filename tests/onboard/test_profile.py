@@ -10,11 +10,11 @@ from typing import Any
 import deployments
 import pytest
 import yaml
+from leapp_policy.tasks.arm_reach.env import ELEMENT_NAMES, JOINT_NAMES
+from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH
 
 from leapp_policy.contract import Contract, InputSpec, Joint, RobotProfile, Safety, Signal, Term, bind
 from leapp_policy.errors import ContractError
-from leapp_policy.tasks.arm_reach.env import ELEMENT_NAMES, JOINT_NAMES
-from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH
 
 
 def test_layout_is_the_order_of_the_profile() -> None:
