@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
+from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot  # pyright: ignore[reportMissingImports]
 
 from leapp_policy.contract.robot import RobotProfile
 from leapp_policy.errors import LeappPolicyError

@@ -191,7 +191,8 @@ def _listing(folder: Path, roles: Mapping[str, str]) -> tuple[PackedFile, ...]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
     return tuple(
-        PackedFile(name, path.stat().st_size, (roles | others)[name]) for name, path in zip(names, paths, strict=True)
+        PackedFile(name, path.stat().st_size, ({**roles, **others})[name])
+        for name, path in zip(names, paths, strict=True)
     )
 
 

@@ -129,7 +129,7 @@ class Pipeline:
             return self._state[source["name"]]
         if source["kind"] == "model":
             return self.outputs[source["model"], source["output"]]
-        value = np.zeros(entry["shape"], entry.get("dtype", "float32"))
+        value: NDArray[Any] = np.zeros(entry["shape"], entry.get("dtype", "float32"))
         if source["kind"] == "dt":
             value[...] = 1.0 / self.deployment.rate_hz
             return value

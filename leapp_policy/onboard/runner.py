@@ -178,7 +178,7 @@ def _is_stale(signal: SignalSpec, values: NDArray[np.float32], age_ns: int) -> b
 
 
 def _is_within(values: NDArray[np.float32], low: NDArray[np.float32] | None, high: NDArray[np.float32] | None) -> bool:
-    return low is None or bool(((values >= low) & (values <= high)).all())
+    return low is None or high is None or bool(((values >= low) & (values <= high)).all())
 
 
 class Runner:
