@@ -64,6 +64,7 @@ RealtimeResult SetUpRealtime(const RealtimeOptions& options) {
 void TouchStack() {
   volatile unsigned char stack[kStackBytes];
   for (size_t i = 0; i < kStackBytes; i += 1024) stack[i] = 0;
+  static_cast<void>(stack[0]);
 }
 
 }  // namespace leapp_policy::onboard
