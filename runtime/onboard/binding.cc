@@ -15,8 +15,8 @@ bool IsStale(const SignalSpec& signal, const Sensors& sensors, int64_t now_ns) {
   if (!signal.age_index) return false;
   // Written so that NaN is stale.
   const double own = sensors.values[*signal.age_index];
-  return !(own >= 0.0 && static_cast<double>(age) + own * 1e9 <=
-                             static_cast<double>(signal.stale_after_ns));
+  return !(own >= 0.0 &&
+           static_cast<double>(age) + own * 1e9 <= static_cast<double>(signal.stale_after_ns));
 }
 
 bool IsFinite(const SignalSpec& signal, const float* values) {

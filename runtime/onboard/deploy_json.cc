@@ -170,8 +170,10 @@ void ReadModels(JsonReader* root, DeployText* text) {
     const std::string file = reader->Text("file");
     text->needed.push_back(file);
     model.file = PathIn(out.folder, file);
-    reader->Each("inputs", false, [&](JsonReader* each) { model.inputs.push_back(ReadInput(each, out)); });
-    reader->Each("outputs", true, [&](JsonReader* each) { model.outputs.push_back(ReadTensor(each)); });
+    reader->Each("inputs", false,
+                 [&](JsonReader* each) { model.inputs.push_back(ReadInput(each, out)); });
+    reader->Each("outputs", true,
+                 [&](JsonReader* each) { model.outputs.push_back(ReadTensor(each)); });
     for (const ModelSpec& each : out.models) {
       if (each.name == model.name) reader->Refuse("name", "'" + model.name + "' is there twice");
     }
@@ -260,7 +262,8 @@ void ReadSafety(JsonReader* root, Deployment* out) {
   safety.blend_in_ns = reader.Nanoseconds("blend_in_s", 0.5);
   safety.hold_ns = reader.Nanoseconds("hold_s", 0.5);
   // null is a choice here, not the default.
-  const bool for_ever = found != nullptr && found->contains("damped_s") && (*found)["damped_s"].is_null();
+  const bool for_ever =
+      found != nullptr && found->contains("damped_s") && (*found)["damped_s"].is_null();
   safety.damped_ns = reader.Nanoseconds("damped_s", 2.0);
   if (for_ever) safety.damped_ns.reset();
   if (reader.Find("recover_s") != nullptr) safety.recover_ns = reader.Nanoseconds("recover_s", 0.0);
@@ -274,7 +277,8 @@ void ReadSafety(JsonReader* root, Deployment* out) {
   safety.max_misses = static_cast<uint32_t>(reader.CountOr("max_misses", 1'000'000, 3));
   reader.Done();
   if (out->targets.measured.empty() && safety.blend_in_ns != 0) {
-    reader.Refuse("blend_in_s", "must be 0 without 'targets.measured': there is no pose to begin at");
+    reader.Refuse("blend_in_s",
+                  "must be 0 without 'targets.measured': there is no pose to begin at");
   }
 }
 

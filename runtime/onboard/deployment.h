@@ -76,10 +76,10 @@ struct TargetSpec {
   size_t model = 0;
   size_t output = 0;
   std::string unit;
-  std::vector<uint32_t> order;            // policy element of each sent element
-  std::vector<float> lower, upper;        // infinite where open
-  std::vector<float> max_rate;            // [unit/s], infinite where open
-  std::vector<uint32_t> measured;         // payload element of each sent element; empty: unknown
+  std::vector<uint32_t> order;      // policy element of each sent element
+  std::vector<float> lower, upper;  // infinite where open
+  std::vector<float> max_rate;      // [unit/s], infinite where open
+  std::vector<uint32_t> measured;   // payload element of each sent element; empty: unknown
   size_t dim() const { return order.size(); }
 };
 

@@ -103,8 +103,8 @@ std::vector<float> JsonReader::Numbers(const std::string& key, size_t dim, float
   };
   if (!found->is_array()) return std::vector<float>(dim, one(*found));
   if (found->size() != dim) {
-    Refuse(key, "must have " + std::to_string(dim) + " values, got " +
-                    std::to_string(found->size()));
+    Refuse(key,
+           "must have " + std::to_string(dim) + " values, got " + std::to_string(found->size()));
   }
   std::vector<float> values;
   for (const Json& each : *found) values.push_back(one(each));

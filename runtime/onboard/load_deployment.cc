@@ -30,7 +30,8 @@ std::string Digest(const std::string& bytes) {
 
 void CheckDigest(const std::string& name, const std::string& expected, const std::string& got) {
   if (expected == got) return;
-  throw Error(LP_BAD_BUNDLE, "'" + name + "' does not belong to this deployment: expected SHA-256 " +
+  throw Error(LP_BAD_BUNDLE, "'" + name +
+                                 "' does not belong to this deployment: expected SHA-256 " +
                                  expected + ", got " + got + "; copy the whole folder again.");
 }
 
@@ -67,10 +68,10 @@ Deployment LoadDeployment(const std::string& folder) {
     const uint64_t offset = found.initials[i].offset;
     const size_t size = out.states[i].tensor.bytes();
     if (offset > bytes.size() || size > bytes.size() - offset) {
-      throw Error(LP_BAD_METADATA, "State '" + out.states[i].tensor.name + "' needs " +
-                                       std::to_string(size) + " bytes at " + std::to_string(offset) +
-                                       " of '" + found.initials[i].file + "', which has " +
-                                       std::to_string(bytes.size()) + "; pack the policy again.");
+      throw Error(LP_BAD_METADATA,
+                  "State '" + out.states[i].tensor.name + "' needs " + std::to_string(size) +
+                      " bytes at " + std::to_string(offset) + " of '" + found.initials[i].file +
+                      "', which has " + std::to_string(bytes.size()) + "; pack the policy again.");
     }
     const auto* begin = reinterpret_cast<const uint8_t*>(bytes.data()) + offset;
     out.states[i].initial.assign(begin, begin + size);

@@ -16,10 +16,12 @@ struct DTypePair {
   DType dtype;
 };
 constexpr DTypePair kDTypes[] = {
-    {ort::kFloat, DType::kFloat32},  {ort::kDouble, DType::kFloat64}, {ort::kBool, DType::kBool},
-    {ort::kUint8, DType::kUInt8},    {ort::kInt8, DType::kInt8},      {ort::kInt16, DType::kInt16},
-    {ort::kUint16, DType::kUInt16},  {ort::kInt32, DType::kInt32},    {ort::kUint32, DType::kUInt32},
-    {ort::kInt64, DType::kInt64},    {ort::kUint64, DType::kUInt64},  {ort::kFloat16, DType::kFloat16},
+    {ort::kFloat, DType::kFloat32},     {ort::kDouble, DType::kFloat64},
+    {ort::kBool, DType::kBool},         {ort::kUint8, DType::kUInt8},
+    {ort::kInt8, DType::kInt8},         {ort::kInt16, DType::kInt16},
+    {ort::kUint16, DType::kUInt16},     {ort::kInt32, DType::kInt32},
+    {ort::kUint32, DType::kUInt32},     {ort::kInt64, DType::kInt64},
+    {ort::kUint64, DType::kUInt64},     {ort::kFloat16, DType::kFloat16},
     {ort::kBfloat16, DType::kBFloat16},
 };
 
@@ -33,7 +35,9 @@ ort::ElementType ElementOf(DType dtype) {
 class OrtSession : public ModelSession {
  public:
   OrtSession(std::shared_ptr<OrtLibrary> library, const ModelSpec& model, const std::string& device)
-      : library_(std::move(library)), api_(library_->api()), subject_("Model '" + model.name + "'") {
+      : library_(std::move(library)),
+        api_(library_->api()),
+        subject_("Model '" + model.name + "'") {
     try {
       Open(model, device);
     } catch (...) {
@@ -64,10 +68,10 @@ class OrtSession : public ModelSession {
   bool Run(int parity) noexcept override {
     Set& set = sets_[parity];
     ort::Status* status =
-        is_cuda_ ? api_.Run(session_, nullptr, input_names_.data(), set.inputs.data(),
-                            set.inputs.size(), output_names_.data(), set.outputs.size(),
-                            set.outputs.data())
-                 : api_.RunWithBinding(session_, nullptr, set.binding);
+        is_cuda_
+            ? api_.Run(session_, nullptr, input_names_.data(), set.inputs.data(), set.inputs.size(),
+                       output_names_.data(), set.outputs.size(), set.outputs.data())
+            : api_.RunWithBinding(session_, nullptr, set.binding);
     if (status == nullptr) return true;
     std::strncpy(error_, api_.GetErrorMessage(status), sizeof(error_) - 1);
     api_.ReleaseStatus(status);
@@ -233,7 +237,8 @@ OrtLibrary::OrtLibrary(const LibrarySpec& libraries) : op_(libraries.op) {
   version_ = base == nullptr ? "unknown" : base->GetVersionString();
   const ort::Api* api = base == nullptr ? nullptr : base->GetApi(ort::kApiVersion);
   if (api == nullptr) {
-    throw Error(LP_LOAD_FAILED, "'" + libraries.onnxruntime + "' must be ONNX Runtime 1.17 or newer, got version " +
+    throw Error(LP_LOAD_FAILED, "'" + libraries.onnxruntime +
+                                    "' must be ONNX Runtime 1.17 or newer, got version " +
                                     version_ + "; pack the policy with a newer one.");
   }
   api_ = static_cast<const ort::HostApi*>(api);

@@ -13,7 +13,8 @@ constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table{};
   for (uint32_t i = 0; i < 256; ++i) {
     uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value & 1u) ? kPolynomial ^ (value >> 1) : value >> 1;
+    for (int bit = 0; bit < 8; ++bit)
+      value = (value & 1u) ? kPolynomial ^ (value >> 1) : value >> 1;
     table[i] = value;
   }
   return table;

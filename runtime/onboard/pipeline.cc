@@ -28,10 +28,10 @@ void CheckPorts(const std::string& model, const std::string& side,
   for (const TensorSpec& each : real) {
     const TensorSpec* found = Named(said, each.name);
     if (found == nullptr || found->dtype != each.dtype || found->shape != each.shape) {
-      throw Error(LP_BAD_METADATA,
-                  "Model '" + model + "' has " + side + " '" + each.name + "' " + Describe(each) +
-                      ", deploy.json says " + (found == nullptr ? "nothing" : Describe(*found)) +
-                      "; pack the policy again.");
+      throw Error(LP_BAD_METADATA, "Model '" + model + "' has " + side + " '" + each.name + "' " +
+                                       Describe(each) + ", deploy.json says " +
+                                       (found == nullptr ? "nothing" : Describe(*found)) +
+                                       "; pack the policy again.");
     }
   }
   for (const TensorSpec& each : said) {

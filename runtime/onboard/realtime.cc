@@ -39,11 +39,13 @@ RealtimeResult SetUpRealtime(const RealtimeOptions& options) {
     CPU_ZERO(&set);
     const bool known = *options.cpu >= 0 && *options.cpu < CPU_SETSIZE;
     if (known) CPU_SET(static_cast<size_t>(*options.cpu), &set);
-    const int error = known ? ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set) : EINVAL;
+    const int error =
+        known ? ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set) : EINVAL;
     result.pinned = error == 0;
     if (error != 0) {
-      result.notes.push_back("The loop is not pinned to CPU " + std::to_string(*options.cpu) + " (" +
-                             std::strerror(error) + "); name one that this process may use.");
+      result.notes.push_back("The loop is not pinned to CPU " + std::to_string(*options.cpu) +
+                             " (" + std::strerror(error) +
+                             "); name one that this process may use.");
     }
   }
   if (options.fifo) {

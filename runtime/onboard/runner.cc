@@ -95,8 +95,8 @@ const StepOutput& Runner::Step(const StepInput& input) noexcept {
   output_.cause = machine_.cause();
   if (machine_.refusal()) output_.refusal = machine_.refusal();
   // In fault the packet goes out, too: the robot must brake, whatever the values are.
-  output_.send = output_.state == State::kFault ||
-                 (output_.state != State::kInit && active().guard->placed());
+  output_.send =
+      output_.state == State::kFault || (output_.state != State::kInit && active().guard->placed());
   output_.targets = active().guard->values();
   output_.action = action_.data();
   output_.policy = static_cast<uint32_t>(active_);

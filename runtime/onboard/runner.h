@@ -19,8 +19,8 @@
 namespace leapp_policy::onboard {
 
 struct StepInput {
-  int64_t now_ns = 0;  // CLOCK_MONOTONIC
-  Sensors sensors;     // the newest; `values` stays the caller's
+  int64_t now_ns = 0;    // CLOCK_MONOTONIC
+  Sensors sensors;       // the newest; `values` stays the caller's
   uint32_t control = 0;  // ControlBit, all that came since the last step
   bool missed = false;   // the last step ended after its deadline
 };
@@ -59,6 +59,8 @@ class Runner {
   const StepOutput& Step(const StepInput& input) noexcept;
 
   const Deployment& deployment() const { return active().deployment; }
+  const Deployment& deployment(size_t policy) const { return policies_.at(policy)->deployment; }
+  size_t policies() const { return policies_.size(); }
   // The model's own words after Cause::kModelFailed.
   const char* error() const { return active().pipeline->error(); }
 

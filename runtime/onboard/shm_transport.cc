@@ -54,7 +54,8 @@ class SharedMemoryTransport : public Transport {
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file_ < 0) Refuse("be made");
     void* memory = MAP_FAILED;
-    if (::flock(file_, LOCK_EX | LOCK_NB) == 0 && ::posix_fallocate(file_, 0, static_cast<off_t>(bytes_)) == 0) {
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0 &&
+        ::posix_fallocate(file_, 0, static_cast<off_t>(bytes_)) == 0) {
       memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     }
     if (memory == MAP_FAILED) {
@@ -92,7 +93,8 @@ class SharedMemoryTransport : public Transport {
     std::memcpy(&header, slot, sizeof(header));
     // The other side may write anything: sizes are bounded before they are used.
     const size_t most = std::min<size_t>(slot_bytes_, room);
-    const size_t bytes = header.floats > most / 4 ? most : std::min(PacketBytes(header.floats), most);
+    const size_t bytes =
+        header.floats > most / 4 ? most : std::min(PacketBytes(header.floats), most);
     std::memcpy(into, slot, bytes);
     return bytes;
   }
@@ -117,8 +119,9 @@ class SharedMemoryTransport : public Transport {
     if (is_free) ::unlink(path_.c_str());
     ::close(old);
     if (!is_free) {
-      throw Error(LP_INVALID_ARGUMENT, "Shared memory '" + path_ +
-                                           "' is in use by another runner; end it or take another name.");
+      throw Error(LP_INVALID_ARGUMENT,
+                  "Shared memory '" + path_ +
+                      "' is in use by another runner; end it or take another name.");
     }
   }
 

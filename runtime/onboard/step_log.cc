@@ -21,11 +21,10 @@ size_t RecordBytes(size_t sensor_floats, size_t dim) {
   return (bytes + 7) / 8 * 8;
 }
 
-StepLog::StepLog(const std::string& path, const LogHeader& header, const Deployment& deployment,
-                 std::FILE* notes)
-    : header_(header), notes_(notes), path_(path) {
+StepLog::StepLog(const std::string& path, const LogHeader& header,
+                 std::vector<std::vector<std::string>> signals, std::FILE* notes)
+    : header_(header), signals_(std::move(signals)), notes_(notes), path_(path) {
   header_.record_bytes = static_cast<uint32_t>(RecordBytes(header.sensor_floats, header.dim));
-  for (const SignalSpec& each : deployment.signals) signals_.push_back(each.name);
   ring_.resize(kRingRecords * header_.record_bytes);
   if (!path.empty()) {
     file_ = std::fopen(path.c_str(), "wb");
@@ -96,7 +95,9 @@ void StepLog::Tell(const LogRecord& record) {
   if (record.step == 0) first_ns_ = record.now_ns;
   const double seconds = 1e-9 * static_cast<double>(record.now_ns - first_ns_);
   const auto name = [&](int32_t signal) {
-    return signal < 0 ? std::string() : signals_[static_cast<size_t>(signal)];
+    const auto& names = signals_[(record.flags & kSecondPolicy) != 0 ? 1 : 0];
+    const size_t index = static_cast<size_t>(signal);
+    return signal >= 0 && index < names.size() ? names[index] : std::string();
   };
   const State state = static_cast<State>(record.state);
   if (state != state_) {
@@ -149,8 +150,8 @@ LogFile ReadLog(const std::string& path) {
   bool good = file != nullptr && std::fread(&log.header, sizeof(log.header), 1, file) == 1 &&
               std::memcmp(log.header.magic, LogHeader{}.magic, sizeof(log.header.magic)) == 0 &&
               log.header.version == 1 && log.header.sensor_floats < (1u << 20) &&
-              log.header.dim < (1u << 20) && log.header.policies >= 1 &&
-              log.header.policies <= 2 && log.header.period_ns > 0 &&
+              log.header.dim < (1u << 20) && log.header.policies >= 1 && log.header.policies <= 2 &&
+              log.header.period_ns > 0 &&
               log.header.record_bytes == RecordBytes(log.header.sensor_floats, log.header.dim);
   if (good) {
     std::vector<uint8_t> record(log.header.record_bytes);

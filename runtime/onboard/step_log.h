@@ -31,7 +31,7 @@ struct LogHeader {
   uint64_t steps = 0;
   uint64_t dropped = 0;  // records that found no room
   int64_t wall_ns = 0;
-  int64_t cpu_ns = 0;       // of all threads
+  int64_t cpu_ns = 0;  // of all threads
   int64_t max_rss_kb = 0;
   uint64_t rejected = 0;  // packets
 };
@@ -39,9 +39,9 @@ struct LogHeader {
 struct LogRecord {
   uint64_t step = 0;
   int64_t planned_ns = 0;
-  int64_t now_ns = 0;       // when the step began
-  int64_t work_ns = 0;      // from there until the targets were sent
-  int64_t policy_ns = 0;    // of it, in Runner::Step()
+  int64_t now_ns = 0;     // when the step began
+  int64_t work_ns = 0;    // from there until the targets were sent
+  int64_t policy_ns = 0;  // of it, in Runner::Step()
   uint64_t sensor_sequence = 0;
   int64_t sensor_time_ns = 0;
   uint32_t control = 0;
@@ -70,10 +70,11 @@ size_t RecordBytes(size_t sensor_floats, size_t dim);
 // happened. Each side has its own counter.
 class StepLog {
  public:
-  // `path` may be empty: then transitions are told and nothing is written. `notes` receives one
-  // line for each transition and refusal; borrowed. Throws Error.
-  StepLog(const std::string& path, const LogHeader& header, const Deployment& deployment,
-          std::FILE* notes);
+  // `path` may be empty: then transitions are told and nothing is written. `signals`: names of each
+  // policy's signals. `notes` receives one line for each transition and refusal; borrowed. Throws
+  // Error.
+  StepLog(const std::string& path, const LogHeader& header,
+          std::vector<std::vector<std::string>> signals, std::FILE* notes);
   ~StepLog();
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
@@ -91,7 +92,7 @@ class StepLog {
   void Tell(const LogRecord& record);
 
   LogHeader header_;
-  std::vector<std::string> signals_;
+  std::vector<std::vector<std::string>> signals_;
   std::FILE* file_ = nullptr;
   std::FILE* notes_;
   std::string path_;
@@ -110,7 +111,9 @@ class StepLog {
 struct LogFile {
   LogHeader header;
   std::vector<uint8_t> records;
-  size_t count() const { return header.record_bytes == 0 ? 0 : records.size() / header.record_bytes; }
+  size_t count() const {
+    return header.record_bytes == 0 ? 0 : records.size() / header.record_bytes;
+  }
   LogRecord record(size_t index) const;
   const float* sensors(size_t index) const;
   const float* action(size_t index) const { return sensors(index) + header.sensor_floats; }

@@ -25,9 +25,9 @@ void TargetGuard::BeginBlend(int64_t now_ns) noexcept {
 void TargetGuard::Follow(const float* wanted, int64_t now_ns) noexcept {
   const int64_t passed = now_ns - blend_began_ns_;
   const bool blends = placed_ && passed < blend_in_ns_;
-  const float t = blends ? static_cast<float>(static_cast<double>(passed) /
-                                              static_cast<double>(blend_in_ns_))
-                         : 1.0f;
+  const float t =
+      blends ? static_cast<float>(static_cast<double>(passed) / static_cast<double>(blend_in_ns_))
+             : 1.0f;
   const float share = t * t * (3.0f - 2.0f * t);  // no jump in speed at either end
   for (size_t i = 0; i < last_.size(); ++i) {
     float value = blends ? from_[i] + share * (wanted[i] - from_[i]) : wanted[i];

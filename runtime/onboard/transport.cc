@@ -85,9 +85,10 @@ std::unique_ptr<Transport> OpenTransport(const std::string& address, size_t sens
                        return std::isalnum(c) != 0 || c == '_' || c == '-';
                      });
   if (kind == "shm" && plain) return OpenSharedMemory(rest, sensor_floats, dim);
-  throw Error(LP_INVALID_ARGUMENT,
-              "Transport must be udp:PORT (1 to 65535) or shm:NAME (letters, digits, _ and -), got '" + address +
-                  "'.");
+  throw Error(
+      LP_INVALID_ARGUMENT,
+      "Transport must be udp:PORT (1 to 65535) or shm:NAME (letters, digits, _ and -), got '" +
+          address + "'.");
 }
 
 }  // namespace leapp_policy::onboard

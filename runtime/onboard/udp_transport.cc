@@ -39,7 +39,8 @@ class UdpTransport : public Transport {
   size_t Receive(uint8_t* into, size_t room) noexcept override {
     for (;;) {
       socklen_t size = sizeof(from_);
-      const ssize_t got = ::recvfrom(socket_, into, room, 0, reinterpret_cast<sockaddr*>(&from_), &size);
+      const ssize_t got =
+          ::recvfrom(socket_, into, room, 0, reinterpret_cast<sockaddr*>(&from_), &size);
       if (got > 0) return static_cast<size_t>(got);
       // An empty datagram, or the news that the robot's port is closed: go on to the next.
       const bool none = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);

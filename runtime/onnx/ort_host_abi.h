@@ -127,9 +127,8 @@ class HostApi : public Api {
 
   // One port of a session: `is_input` picks the side.
   Status* SessionGetCount(const Session* session, bool is_input, size_t* out) const {
-    return At<Status*(const Session*, size_t*)>(is_input ? kSlotSessionGetInputCount
-                                                         : kSlotSessionGetOutputCount)(session,
-                                                                                       out);
+    return At<Status*(const Session*, size_t*)>(
+        is_input ? kSlotSessionGetInputCount : kSlotSessionGetOutputCount)(session, out);
   }
   Status* SessionGetName(const Session* session, bool is_input, size_t index, Allocator* allocator,
                          char** out) const {
