@@ -189,11 +189,9 @@ def _listing(folder: Path, roles: Mapping[str, str]) -> tuple[PackedFile, ...]:
         PROFILE: "the robot that it is for; not read by the runner",
     }
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = [path.relative_to(folder).as_posix() for path in paths]
-    return tuple(
-        PackedFile(name, path.stat().st_size, ({**roles, **others})[name])
-        for name, path in zip(names, paths, strict=True)
-    )
+    known = {**roles, **others}
+    found = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
+    return tuple(PackedFile(name, size, known[name]) for name, size in found.items())
 
 
 def system_needs(native: NativeFiles) -> SystemNeeds:

@@ -28,6 +28,7 @@ from leapp_policy.onboard.pack import Pack, pack
 
 JOINTS = ("hip", "knee", "ankle")
 ORDER = ("ankle", "hip", "knee")
+RANGES = ((-3.0, 3.0), (-1.5, 1.5), (-2.0, 2.0))
 SCALE, CLIP = 0.5, (-2.0, 2.0)
 
 
@@ -76,9 +77,7 @@ def robot(**changes: Any) -> RobotProfile:
     fields: dict[str, Any] = {
         "name": "biped",
         "signals": (
-            Signal(
-                "joint_pos", 3, kind="state/joint/position", unit="rad", range=((-3.0, 3.0), (-1.5, 1.5), (-2.0, 2.0))
-            ),
+            Signal("joint_pos", 3, kind="state/joint/position", unit="rad", range=RANGES),
             Signal("battery", 1, unit="V", has_age=True),
             Signal("root_quat", 4, frame="world", quat_order="xyzw", has_age=True),
             Signal("base_ang_vel", 3, unit="rad/s", frame="base"),
