@@ -155,7 +155,7 @@ class Intake:
             floats: Elements of the payload of each kind that is taken.
         """
         self._floats = floats
-        self._last: dict[Kind, int] = {}
+        self._last: dict[Kind, tuple[int, int]] = {}
         self.dropped = 0
         self.old = 0
 
@@ -172,9 +172,11 @@ class Intake:
         if packet is None or self._floats.get(packet.kind) != len(packet.values):
             self.dropped += 1
             return None
-        # A sequence that starts again is a sender that was restarted.
-        if packet.sequence != 1 and packet.sequence <= self._last.get(packet.kind, 0):
-            self.old += 1
-            return None
-        self._last[packet.kind] = packet.sequence
+        if packet.kind is not Kind.CONTROL:
+            # A lower number with a newer time is a sender that was restarted.
+            last, time_ns = self._last.get(packet.kind, (0, packet.time_ns))
+            if packet.sequence <= last and packet.time_ns <= time_ns:
+                self.old += 1
+                return None
+            self._last[packet.kind] = packet.sequence, packet.time_ns
         return packet

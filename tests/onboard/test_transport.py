@@ -29,9 +29,9 @@ from leapp_policy.onboard.transport import (
 VALUES = np.array([1.0, -2.5, 3.25], np.float32)
 
 
-def packet(sequence: int = 7, **fields: int) -> Packet:
+def packet(sequence: int = 7, *, time_ns: int = 123456789, **fields: int) -> Packet:
     """Three sensor values."""
-    return Packet(Kind.SENSORS, VALUES, sequence, 123456789, **fields)
+    return Packet(Kind.SENSORS, VALUES, sequence, time_ns, **fields)
 
 
 @pytest.fixture(params=["shm", "udp"])
@@ -87,11 +87,19 @@ def test_intake_drops_and_counts() -> None:
     assert intake.take(packet(7).encode()) is None
     assert intake.take(packet(6).encode()) is None
     assert intake.old == 2
-    assert intake.take(packet(1).encode()) is not None, "the sender was restarted"
+    assert intake.take(packet(1, time_ns=123456790).encode()) is not None, "the sender was restarted"
     assert intake.take(packet(2).encode()) is not None
     assert intake.take(Packet(Kind.SENSORS, VALUES[:2], 8, 1).encode()) is None
     assert intake.take(Packet(Kind.TARGETS, VALUES, 9, 1).encode()) is None
     assert intake.dropped == 2
+
+
+def test_control_is_taken_whatever_its_sequence() -> None:
+    """An emergency stop of a second sender would be dropped for its number."""
+    intake = Intake({Kind.CONTROL: 0})
+    stop = Packet(Kind.CONTROL, np.zeros(0, np.float32), 1, 5, state=int(Control.EMERGENCY_STOP)).encode()
+    assert intake.take(stop) is not None
+    assert intake.take(stop) is not None
 
 
 def test_both_directions(ends: tuple[Transport, Transport]) -> None:
