@@ -29,7 +29,7 @@ SECONDS = 1.6
 
 
 class Biped:
-    """A robot that is where it is told to be."""
+    """A robot that goes half way to where it is told to be."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -44,7 +44,7 @@ class Biped:
         """Go to the targets."""
         self.acts.append((targets, braked))
         if targets is not None and not braked:
-            self.joints = targets.copy()
+            self.joints = 0.5 * targets
 
     def progress(self) -> Mapping[str, float]:
         """Where it is."""
