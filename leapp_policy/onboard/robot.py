@@ -134,6 +134,8 @@ class RobotProcess:
         try:
             return self._loop(link, seconds, until)
         finally:
+            # Who leaves says so: the runner need not find out by stale sensors.
+            self.ask(link, Control.STOP)
             link.close()
 
     def _loop(self, link: Transport, seconds: float, until: Callable[[], bool]) -> RobotReport:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import deployments
+import walkers
 import pytest
 
 from leapp_policy.errors import RuntimeLibraryError
@@ -16,23 +16,23 @@ from leapp_policy.onboard.pack import Pack
 
 @pytest.fixture(scope="session")
 def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The artifact of ``deployments.Walker``; do not change it."""
-    return deployments.export_walker(tmp_path_factory.mktemp("onboard") / "walker")
+    """The artifact of ``walkers.Walker``; do not change it."""
+    return walkers.export_walker(tmp_path_factory.mktemp("onboard") / "walker")
 
 
 @pytest.fixture(scope="session")
 def native() -> NativeFiles:
     """What this installation packs; tests that need it are skipped where ``leapp-run`` is not built."""
     try:
-        return deployments.native_files()
+        return walkers.native_files()
     except RuntimeLibraryError as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def packed(walker: Path, native: NativeFiles, tmp_path_factory: pytest.TempPathFactory) -> Pack:
-    """The deployment folder of ``deployments.Walker``; do not change it."""
-    return deployments.pack_walker(walker, tmp_path_factory.mktemp("packed") / "robot", native)
+    """The deployment folder of ``walkers.Walker``; do not change it."""
+    return walkers.pack_walker(walker, tmp_path_factory.mktemp("packed") / "robot", native)
 
 
 @pytest.fixture

@@ -1,123 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small stateful policy, a robot in other orders, and the deployment folder of both."""
+"""Deployment folders for tests, made from artifacts: one signal for each input, in the order of the inputs."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-import builders
 import numpy as np
-import torch
-from torch import Tensor
+import onnxruntime
+import warp
+from safetensors.numpy import load_file
 
-from leapp_policy import annotate
-from leapp_policy.contract import (
-    ActionSpec,
-    Contract,
-    InputSpec,
-    Joint,
-    RobotProfile,
-    Safety,
-    Signal,
-    StartEnvelope,
-    Term,
-)
-from leapp_policy.onboard.native import NativeFiles, find_native_files, this_target
-from leapp_policy.onboard.pack import Pack, pack
-
-JOINTS = ("hip", "knee", "ankle")
-ORDER = ("ankle", "hip", "knee")
-RANGES = ((-3.0, 3.0), (-1.5, 1.5), (-2.0, 2.0))
-SCALE, CLIP = 0.5, (-2.0, 2.0)
+from leapp_policy.artifact.manifest import Manifest, read_manifest
+from leapp_policy.deploy.library import native_folders, onnx_library
+from leapp_policy.specs import TensorSpec
 
 
-class Walker:
-    """Targets from a gyro, an attitude, the joints and the mean of earlier targets."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self.mean = torch.full((1, 3), 0.25)
-
-    def step(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One control step; ``obs`` is the gyro and then the quaternion wxyz."""
-        mean = annotate.state_tensors("walker", {"mean": self.mean})
-        gyro, quat = obs["obs"][:, :3], obs["obs"][:, 3:]
-        targets = 0.5 * builders.scaled(obs["joint_pos"]) + 0.1 * gyro * quat[:, :1] + 0.01 * quat[:, 1:] + 0.1 * mean
-        self.mean = annotate.update_state("walker", {"mean": 0.5 * mean + 0.5 * targets})
-        return {"targets": targets * 1.0}
+def program() -> Path | None:
+    """Return the built ``leapp-run``, or None."""
+    return next((folder / "leapp-run" for folder in native_folders() if (folder / "leapp-run").is_file()), None)
 
 
-def contract(**changes: Any) -> Contract:
-    """What a robot must know of ``Walker``."""
-    fields: dict[str, Any] = {
-        "rate_hz": 50.0,
-        "inputs": (
-            InputSpec(
-                "obs",
-                (
-                    Term("base_ang_vel", 3, unit="rad/s", frame="base", scale=SCALE, clip=CLIP),
-                    Term("root_quat", 4, frame="world", quat_order="wxyz", range=(-1.01, 1.01)),
-                ),
-            ),
-            InputSpec("joint_pos", (Term("joint_pos", 3, kind="state/joint/position", unit="rad"),)),
-        ),
-        "joints": tuple(Joint(name) for name in JOINTS),
-        "actions": (ActionSpec("legs", kind="target/joint/position", unit="rad", joints=JOINTS, processed="targets"),),
-        "start": StartEnvelope({"joint_pos": ((-1.0, 1.0), (-2.0, 2.0), (-3.0, 3.0))}),
+def onnxruntime_library() -> Path:
+    """Return ONNX Runtime's own library in the wheel."""
+    return next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
+
+
+def deploy_document(artifact: Path, folder: Path, *, output: str, warp_segments: bool = False) -> dict[str, Any]:
+    """Copy an artifact's models to a folder and return what ``deploy.json`` says of them, without digests."""
+    manifest = read_manifest(artifact)
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in manifest.models:
+        shutil.copy(artifact / entry.path, folder / entry.path)
+    states = _states(manifest, artifact, folder)
+    feeds = {target: source for source, targets in manifest.data_flow.items() for target in targets}
+    signals: dict[str, dict[str, Any]] = {}
+    models = []
+    for entry in manifest.models:
+        inputs = []
+        for spec in entry.inputs:
+            key = f"{entry.node}/{spec.name}"
+            if key in feeds:
+                node, _, name = feeds[key].partition("/")
+                source = {"kind": "model", "model": node, "output": name}
+            elif key in {each["name"] for each in states}:
+                source = {"kind": "state", "name": key}
+            else:
+                source = {"kind": "signal", "name": spec.name}
+                offset = sum(each["dim"] for each in signals.values())
+                signals.setdefault(
+                    spec.name,
+                    {"name": spec.name, "dim": _size(spec), "offset": offset, "unit": "rad", "stale_after_s": 0.2},
+                )
+            inputs.append({**_tensor(spec), "source": source})
+        models.append(
+            {"name": entry.node, "file": entry.path, "inputs": inputs, "outputs": [_tensor(e) for e in entry.outputs]}
+        )
+    owner, dim = next((e.node, _size(s)) for e in manifest.models for s in e.outputs if s.name == output)
+    libraries: dict[str, Any] = {"onnxruntime": str(onnxruntime_library())}
+    if warp_segments:
+        libraries |= {"operator": str(onnx_library()), "warp_dir": str(Path(warp.__file__).parent / "bin")}
+    return {
+        "version": 1,
+        "name": manifest.name,
+        "rate_hz": manifest.rate_hz,
+        "device": "cpu",
+        "sensor_floats": sum(each["dim"] for each in signals.values()),
+        "models": models,
+        "state": states,
+        "signals": list(signals.values()),
+        "targets": {
+            "model": owner,
+            "output": output,
+            "dim": dim,
+            "unit": "rad",
+            "measured": {"offset": 0} if dim <= next(iter(signals.values()))["dim"] else None,
+        },
+        "safety": {"blend_in_s": 0.1, "hold_s": 0.2, "damped_s": 0.3},
+        "libraries": libraries,
     }
-    return Contract(**{**fields, **changes})
 
 
-def robot(**changes: Any) -> RobotProfile:
-    """A robot that fits, with other orders of signals, joints and quaternions, and a signal that nobody takes."""
-    fields: dict[str, Any] = {
-        "name": "biped",
-        "signals": (
-            Signal("joint_pos", 3, kind="state/joint/position", unit="rad", range=RANGES),
-            Signal("battery", 1, unit="V", has_age=True),
-            Signal("root_quat", 4, frame="world", quat_order="xyzw", has_age=True),
-            Signal("base_ang_vel", 3, unit="rad/s", frame="base"),
-        ),
-        "joints": tuple(
-            Joint(n, position_limits=(-1.0 - i, 1.0 + i), velocity_limit=5.0 + i) for i, n in enumerate(ORDER)
-        ),
-        "rate_hz": 50.0,
-        "safety": Safety(recover_s=0.2),
-    }
-    return RobotProfile(**{**fields, **changes})
+def write_deployment(document: dict[str, Any], folder: Path) -> Path:
+    """Write ``deploy.json`` with its digests and seal; return the folder."""
+    warp_dir = document["libraries"].get("warp_dir")
+    files = [each["file"] for each in document["models"]]
+    files += [each["initial"]["file"] for each in document.get("state", [])]
+    files += [document["libraries"][key] for key in ("onnxruntime", "operator") if document["libraries"].get(key)]
+    files += [f"{warp_dir}/{name}" for name in ("warp.so", "warp-clang.so")] if warp_dir else []
+    document["digests"] = {each: hashlib.sha256((folder / each).read_bytes()).hexdigest() for each in files}
+    return seal(json.dumps(document, indent=1), folder)
 
 
-def export_walker(folder: Path) -> Path:
-    """Export ``Walker``."""
-    policy = Walker()
-    inputs = {"obs": torch.full((1, 7), 0.2), "joint_pos": torch.tensor([[0.1, 0.2, 0.3]])}
-    with torch.no_grad():
-        builders.export_step(policy.step, inputs, folder, name="walker", contract=contract())
+def seal(text: str, folder: Path) -> Path:
+    """Write a text as ``deploy.json`` with the digest that belongs to it; return the folder."""
+    (folder / "deploy.json").write_text(text)
+    digest = hashlib.sha256((folder / "deploy.json").read_bytes()).hexdigest()
+    (folder / "deploy.json.sha256").write_text(f"{digest}  deploy.json\n")
     return folder
 
 
-def native_files() -> NativeFiles:
-    """Those of this installation."""
-    return find_native_files(this_target(), with_warp=True)
+def _states(manifest: Manifest, artifact: Path, folder: Path) -> list[dict[str, Any]]:
+    if not manifest.feedback_flow:
+        return []
+    values = load_file(artifact / manifest.initial_values)
+    states, data = [], b""
+    for source, targets in manifest.feedback_flow.items():
+        node, _, output = source.partition("/")
+        for target in targets:
+            value = np.ascontiguousarray(values[target])
+            states.append(
+                {
+                    "name": target,
+                    "dtype": str(value.dtype),
+                    "shape": list(value.shape),
+                    "next": {"model": node, "output": output},
+                    "initial": {"file": "initial.bin", "offset": len(data)},
+                }
+            )
+            data += value.tobytes()
+    (folder / "initial.bin").write_bytes(data)
+    return states
 
 
-def pack_walker(artifact: Path, out: Path, native: NativeFiles) -> Pack:
-    """Pack ``Walker`` for ``robot``."""
-    return pack(artifact, robot(), out, native)
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
 
 
-def signals(rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Some good values of all signals of ``robot``, in its orders."""
-    quat = rng.normal(size=4)
-    return {
-        "joint_pos": rng.uniform(-0.5, 0.5, 3).astype(np.float32),
-        "battery": np.array([24.0], np.float32),
-        "battery.age": np.array([9.0], np.float32),
-        "root_quat": (quat / np.linalg.norm(quat)).astype(np.float32),
-        "root_quat.age": np.array([0.001], np.float32),
-        "base_ang_vel": rng.normal(scale=3.0, size=3).astype(np.float32),
-    }
+def _size(spec: TensorSpec) -> int:
+    return int(np.prod(spec.shape))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import deployments
+import walkers
 import numpy as np
 import pytest
 
@@ -26,7 +26,7 @@ def manifest(walker: Path) -> Manifest:
 
 def derive(walker: Path, manifest: Manifest, robot: RobotProfile | None = None, **options: Any) -> Deployment:
     """deploy.json of ``Walker``, or of a changed manifest, on a robot."""
-    return deployment(manifest, robot or deployments.robot(), initial_values(walker, manifest), **options)
+    return deployment(manifest, robot or walkers.robot(), initial_values(walker, manifest), **options)
 
 
 def test_signals_by_name(walker: Path, manifest: Manifest) -> None:
@@ -97,9 +97,9 @@ def test_defaults_are_those_of_the_docs() -> None:
 
 def test_more_joints_than_the_policy_drives(walker: Path, manifest: Manifest) -> None:
     """A robot with a gripper could not be used, or the gripper would be driven."""
-    joints = (Joint("gripper"), *deployments.robot().joints)
-    signals = (Signal("joint_pos", 4, kind="state/joint/position", unit="rad"), *deployments.robot().signals[1:])
-    document = derive(walker, manifest, deployments.robot(joints=joints, signals=signals)).document
+    joints = (Joint("gripper"), *walkers.robot().joints)
+    signals = (Signal("joint_pos", 4, kind="state/joint/position", unit="rad"), *walkers.robot().signals[1:])
+    document = derive(walker, manifest, walkers.robot(joints=joints, signals=signals)).document
     joint_pos = next(each for each in document["signals"] if each["name"] == "joint_pos")
     assert (joint_pos["dim"], joint_pos["permutation"]) == (3, [2, 3, 1])
     assert document["targets"]["dim"] == 3
@@ -108,35 +108,35 @@ def test_more_joints_than_the_policy_drives(walker: Path, manifest: Manifest) ->
 
 def changed(signal: str, /, **changes: Any) -> tuple[Signal, ...]:
     """Signals of the robot, one of them changed."""
-    return tuple(replace(each, **changes) if each.name == signal else each for each in deployments.robot().signals)
+    return tuple(replace(each, **changes) if each.name == signal else each for each in walkers.robot().signals)
 
 
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"signals": deployments.robot().signals[:-1]}, "'base_ang_vel'.*has no signal.*never filled with zeros"),
+        ({"signals": walkers.robot().signals[:-1]}, "'base_ang_vel'.*has no signal.*never filled with zeros"),
         ({"signals": changed("base_ang_vel", unit="deg/s")}, "needs unit 'rad/s', signal 'base_ang_vel' has 'deg/s'"),
         ({"signals": changed("base_ang_vel", frame="imu")}, "needs frame 'base', signal 'base_ang_vel' has 'imu'"),
         ({"signals": changed("root_quat", quat_order=None)}, "does not say its order"),
         ({"signals": changed("base_ang_vel", rate_hz=20.0)}, "comes at 20 Hz"),
         ({"rate_hz": 100.0}, "must run at 50 Hz, the robot's loop has 100 Hz"),
-        ({"joints": deployments.robot().joints[:-1]}, r"drives joints \['knee'\], which the robot does not have"),
-        ({"joints": tuple(map(Joint, deployments.ORDER))}, "have no position_limits; state it"),
-        ({"joints": tuple(map(Joint, deployments.ORDER))}, "have no velocity_limit"),
+        ({"joints": walkers.robot().joints[:-1]}, r"drives joints \['knee'\], which the robot does not have"),
+        ({"joints": tuple(map(Joint, walkers.ORDER))}, "have no position_limits; state it"),
+        ({"joints": tuple(map(Joint, walkers.ORDER))}, "have no velocity_limit"),
         ({"signals": changed("joint_pos", kind=None)}, "to blend in from"),
     ],
 )
 def test_robot_that_does_not_fit(walker: Path, manifest: Manifest, changes: dict[str, Any], match: str) -> None:
     """L5, A1: a robot that lacks something, or has it in another unit, frame or rate, would be driven all the same."""
     with pytest.raises(ContractError, match=match):
-        derive(walker, manifest, deployments.robot(**changes))
+        derive(walker, manifest, walkers.robot(**changes))
 
 
 def test_all_problems_in_one_message(walker: Path, manifest: Manifest) -> None:
     """The user would pack again after each repair."""
     signals = changed("base_ang_vel", unit="deg/s")[1:]
     with pytest.raises(ContractError, match="2 things are missing or wrong"):
-        derive(walker, manifest, deployments.robot(signals=signals))
+        derive(walker, manifest, walkers.robot(signals=signals))
 
 
 def test_batch_of_training_is_refused(walker: Path, manifest: Manifest) -> None:
@@ -151,7 +151,7 @@ def test_batch_of_training_is_refused(walker: Path, manifest: Manifest) -> None:
 def test_action_must_be_named_where_there_are_two(walker: Path, manifest: Manifest) -> None:
     """The robot would follow whichever output came first."""
     contract = manifest.contract
-    second = ActionSpec("arms", joints=deployments.JOINTS, processed="targets")
+    second = ActionSpec("arms", joints=walkers.JOINTS, processed="targets")
     two = replace(manifest, contract=replace(contract, actions=(*contract.actions, second)))
     with pytest.raises(ContractError, match=r"has 2 actions of \['legs', 'arms'\]; name the one .* with --action"):
         derive(walker, two)
@@ -162,12 +162,12 @@ def test_action_must_be_named_where_there_are_two(walker: Path, manifest: Manife
 
 def test_rename(walker: Path, manifest: Manifest) -> None:
     """A robot with another name for its gyro could not be bound."""
-    profile = deployments.robot(signals=changed("base_ang_vel", name="gyro"))
+    profile = walkers.robot(signals=changed("base_ang_vel", name="gyro"))
     document = derive(walker, manifest, profile, rename={"base_ang_vel": "gyro"}).document
     assert next(each["offset"] for each in document["signals"] if each["name"] == "base_ang_vel") == 10
 
 
 def test_no_blend_needs_no_pose(walker: Path, manifest: Manifest) -> None:
     """A robot that does not measure its joints could not be used at all."""
-    profile = deployments.robot(signals=changed("joint_pos", kind=None), safety=Safety(blend_in_s=0.0))
+    profile = walkers.robot(signals=changed("joint_pos", kind=None), safety=Safety(blend_in_s=0.0))
     assert derive(walker, manifest, profile).document["targets"]["measured"] is None

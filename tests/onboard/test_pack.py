@@ -10,7 +10,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import deployments
+import walkers
 import pytest
 import yaml
 
@@ -56,7 +56,7 @@ def test_digests(packed: Pack) -> None:
 
 def test_profile_goes_along(packed: Pack) -> None:
     """Nobody could say later which robot the folder is for."""
-    assert RobotProfile.load(packed.folder / "robot.yaml") == deployments.robot()
+    assert RobotProfile.load(packed.folder / "robot.yaml") == walkers.robot()
 
 
 def test_libraries_find_each_other(packed: Pack) -> None:
@@ -87,16 +87,16 @@ def test_runs_without_python(packed: Pack, tmp_path: Path) -> None:
 def test_earlier_folder_is_replaced(packed_copy: Path, walker: Path, native: NativeFiles) -> None:
     """A file of an earlier policy would stay; a folder with something else in it would be lost."""
     (packed_copy / "old.onnx").write_text("old")
-    pack(walker, deployments.robot(), packed_copy, native)
+    pack(walker, walkers.robot(), packed_copy, native)
     assert not (packed_copy / "old.onnx").exists()
     (packed_copy / "deploy.json").unlink()
     with pytest.raises(ArtifactError, match="exists and is no deployment folder"):
-        pack(walker, deployments.robot(), packed_copy, native)
+        pack(walker, walkers.robot(), packed_copy, native)
 
 
 def test_refusal_writes_nothing(walker: Path, native: NativeFiles, tmp_path: Path) -> None:
     """Half a folder would be copied to the robot."""
-    lacking = deployments.robot(signals=deployments.robot().signals[:-1])
+    lacking = walkers.robot(signals=walkers.robot().signals[:-1])
     with pytest.raises(ContractError, match="base_ang_vel"):
         pack(walker, lacking, tmp_path / "robot", native)
     assert list(tmp_path.iterdir()) == []
@@ -110,13 +110,13 @@ def test_changed_artifact_is_refused(walker: Path, native: NativeFiles, tmp_path
     document["leapp_policy"]["contract"]["inputs"][0]["terms"][0]["scale"] = 0.35
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     with pytest.raises(ArtifactError, match="was changed after it was sealed"):
-        pack(artifact, deployments.robot(), tmp_path / "robot", native)
+        pack(artifact, walkers.robot(), tmp_path / "robot", native)
 
 
 def test_command(walker: Path, native: NativeFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The user would not see what must be on the robot, or a script not that it failed."""
     profile = tmp_path / "robot.yaml"
-    profile.write_text(yaml.safe_dump(deployments.robot().to_dict()))
+    profile.write_text(yaml.safe_dump(walkers.robot().to_dict()))
     arguments = ["pack", str(walker), "--robot", str(profile), "--out", str(tmp_path / "out")]
     assert main(arguments) == 0
     out = capsys.readouterr().out

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import deployments
+import walkers
 import pytest
 import yaml
 from leapp_policy.tasks.arm_reach.env import ELEMENT_NAMES, JOINT_NAMES
@@ -19,7 +19,7 @@ from leapp_policy.errors import ContractError
 
 def test_layout_is_the_order_of_the_profile() -> None:
     """The runner would read one signal where the robot sends another."""
-    profile = deployments.robot()
+    profile = walkers.robot()
     assert profile.offsets() == {"joint_pos": 0, "battery": 3, "root_quat": 5, "base_ang_vel": 10}
     assert profile.sensor_floats == 13
 
@@ -27,8 +27,8 @@ def test_layout_is_the_order_of_the_profile() -> None:
 def test_file_gives_what_was_written(tmp_path: Path) -> None:
     """A profile that is packed beside the policy would describe another robot."""
     path = tmp_path / "robot.yaml"
-    path.write_text(yaml.safe_dump(deployments.robot().to_dict()))
-    assert RobotProfile.load(path) == deployments.robot()
+    path.write_text(yaml.safe_dump(walkers.robot().to_dict()))
+    assert RobotProfile.load(path) == walkers.robot()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_file_gives_what_was_written(tmp_path: Path) -> None:
 )
 def test_stale_after(signal: Signal, seconds: float) -> None:
     """A sensor that died would be believed for longer than five of its periods."""
-    assert deployments.robot().stale_after(signal) == pytest.approx(seconds)
+    assert walkers.robot().stale_after(signal) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_stale_after(signal: Signal, seconds: float) -> None:
         (lambda: Safety(on_range="ignore"), r"on_range must be one of \['hold', 'fault', 'off'\], got 'ignore'"),
         (lambda: Safety(deadline_miss="stop"), "deadline_miss must be one of"),
         (lambda: Safety(hold_s=-1.0), "times of at least 0 s"),
-        (lambda: deployments.robot(signals=(Signal("a", 1), Signal("a", 2))), r"has signal \['a'\] twice"),
-        (lambda: deployments.robot(joints=(Joint("a"), Joint("a"))), r"has joint \['a'\] twice"),
+        (lambda: walkers.robot(signals=(Signal("a", 1), Signal("a", 2))), r"has signal \['a'\] twice"),
+        (lambda: walkers.robot(joints=(Joint("a"), Joint("a"))), r"has joint \['a'\] twice"),
         (lambda: RobotProfile.from_dict({"name": "r", "safty": {}}), "did you mean 'safety'"),
-        (lambda: deployments.robot(signals=(Signal("a"),)).offsets(), "does not say its dim"),
+        (lambda: walkers.robot(signals=(Signal("a"),)).offsets(), "does not say its dim"),
     ],
 )
 def test_refusals(make: Any, match: str) -> None:
@@ -108,4 +108,4 @@ def test_arm_limits_are_the_model_s() -> None:
 
 def test_profile_can_be_changed_in_code() -> None:
     """Benchmarks at other rates would need a file each."""
-    assert replace(deployments.robot(), rate_hz=500.0).rate_hz == 500.0
+    assert replace(walkers.robot(), rate_hz=500.0).rate_hz == 500.0

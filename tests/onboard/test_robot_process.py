@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import deployments
+import walkers
 import numpy as np
 import pytest
+from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
 from numpy.typing import NDArray
 
 from leapp_policy.contract import RobotProfile
@@ -23,7 +24,6 @@ from leapp_policy.onboard.robot import RobotProcess, RobotReport, percentiles
 from leapp_policy.onboard.runner import Runner
 from leapp_policy.onboard.step_log import read_log
 from leapp_policy.onboard.transport import open_runner_side
-from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
 
 SECONDS = 1.6
 
@@ -38,7 +38,7 @@ class Biped:
 
     def sense(self) -> Mapping[str, NDArray[np.float32]]:
         """Its joints, and some attitude."""
-        return {**deployments.signals(self.rng), "joint_pos": self.joints.copy()}
+        return {**walkers.signals(self.rng), "joint_pos": self.joints.copy()}
 
     def act(self, targets: NDArray[np.float32] | None, seconds: float, *, braked: bool) -> None:
         """Go to the targets."""
@@ -56,7 +56,7 @@ def drive(
 ) -> tuple[RobotReport, Biped]:
     """Run a robot at 200 Hz in this thread and a runner in another."""
     robot = Biped()
-    process = RobotProcess(deployments.robot(), robot, address, target_floats=3, rate_hz=200.0, faults=faults)
+    process = RobotProcess(walkers.robot(), robot, address, target_floats=3, rate_hz=200.0, faults=faults)
     thread = threading.Thread(target=runner)
     thread.start()
     try:
@@ -149,7 +149,7 @@ def test_last_target_is_held(packed: Pack, tmp_path: Path) -> None:
     """A robot whose runner was killed would fall."""
     name = address()
     robot = Biped()
-    process = RobotProcess(deployments.robot(), robot, name, target_floats=3, rate_hz=200.0)
+    process = RobotProcess(walkers.robot(), robot, name, target_floats=3, rate_hz=200.0)
     thread = threading.Thread(target=run_native(packed, name, tmp_path / "run.log", seconds=0.6))
     thread.start()
     process.run(1.2)

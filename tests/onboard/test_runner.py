@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import deployments
+import walkers
 import numpy as np
 import pytest
 
@@ -157,7 +157,7 @@ class Drive:
     """A runner and a robot that answers."""
 
     def __init__(self, pack: Pack, *, profile: RobotProfile | None = None, auto_start: bool = True) -> None:
-        self.profile = profile or deployments.robot()
+        self.profile = profile or walkers.robot()
         self.runner = Runner.open(pack.folder, auto_start=auto_start)
         self.rng = np.random.default_rng(0)
         self.sequence = 0
@@ -167,7 +167,7 @@ class Drive:
     ) -> tuple[StepOutput, dict[str, np.ndarray]]:
         """One tick on fresh values, changed by ``change``."""
         self.sequence += 1
-        values = deployments.signals(self.rng)
+        values = walkers.signals(self.rng)
         if change is not None:
             change(values)
         now = self.sequence * 20 * MS
