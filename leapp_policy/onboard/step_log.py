@@ -87,23 +87,12 @@ def read_log(path: Path) -> StepLog:
         raise ArtifactError(f"Log '{path}' cannot be read ({error}); name a file of leapp-run --log") from error
     if (magic, version) != (_MAGIC, _VERSION):
         raise ArtifactError(f"Log '{path}' must have version {_VERSION}; name a file of leapp-run --log")
-    values = [("sensors", "<f4", (sensors,)), ("action", "<f4", (dim,)), ("targets", "<f4", (dim,))]
-    fields = [*_FIELDS, *values]
-    packed = np.dtype(fields)
-    kind = np.dtype({**_offsets(packed), "itemsize": size})
+    values: list[Any] = [("sensors", "<f4", (sensors,)), ("action", "<f4", (dim,)), ("targets", "<f4", (dim,))]
+    used = np.dtype([*_FIELDS, *values])
+    # A record ends on a multiple of 8 bytes.
+    kind = np.dtype([*_FIELDS, *values, ("padding", f"V{size - used.itemsize}")]) if size > used.itemsize else used
     count = (len(data) - _HEADER.size) // size
     records = np.frombuffer(data, kind, count, _HEADER.size)
     _, _, wall_ns, cpu_ns, max_rss_kb, _ = figures
     text = settings.split(b"\0", 1)[0].decode()
     return StepLog(records, period, bool(auto), json.loads(text or "{}"), wall_ns, cpu_ns, max_rss_kb)
-
-
-def _offsets(kind: np.dtype[Any]) -> dict[str, Any]:
-    """A dtype's fields by name; records may be longer than they need."""
-    assert kind.names is not None
-    fields = kind.fields or {}
-    return {
-        "names": list(kind.names),
-        "formats": [fields[name][0] for name in kind.names],
-        "offsets": [fields[name][1] for name in kind.names],
-    }

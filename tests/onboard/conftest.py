@@ -6,8 +6,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import walkers
 import pytest
+import walkers
 
 from leapp_policy.errors import RuntimeLibraryError
 from leapp_policy.onboard.native import NativeFiles

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import walkers
 import numpy as np
 import pytest
+import walkers
 
 from leapp_policy.artifact.manifest import Manifest, read_manifest
 from leapp_policy.contract import ActionSpec, Joint, RobotProfile, Safety, Signal

@@ -10,8 +10,8 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import walkers
 import pytest
+import walkers
 import yaml
 
 from leapp_policy.artifact.manifest import file_digest

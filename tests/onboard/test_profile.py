@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import walkers
 import pytest
+import walkers
 import yaml
 from leapp_policy.tasks.arm_reach.env import ELEMENT_NAMES, JOINT_NAMES
 from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import walkers
 import numpy as np
 import pytest
+import walkers
 from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
 from numpy.typing import NDArray
 
@@ -111,9 +111,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("faults", "cause"), FAULTS, ids=[each[0].kind if each else "none" for each, _ in FAULTS])
-def test_native_and_python_decide_alike(
-    packed: Pack, tmp_path: Path, faults: list[Fault], cause: Cause | None
-) -> None:
+def test_native_and_python_decide_alike(packed: Pack, tmp_path: Path, faults: list[Fault], cause: Cause | None) -> None:
     """What was tried in Python would do something else on the robot, or a fault end in another state."""
     name, path = address(), tmp_path / "run.log"
     drive(name, run_native(packed, name, path), faults=faults)

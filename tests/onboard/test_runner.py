@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import walkers
 import numpy as np
 import pytest
+import walkers
 
 from leapp_policy.contract import RobotProfile, Safety, bind
 from leapp_policy.deploy.policy_runner import PolicyRunner
