@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Without these a log could tell another run than the one that was, or the loop could allocate.
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -24,6 +26,7 @@ namespace {
 
 thread_local bool counting = false;
 thread_local uint64_t allocations = 0;
+[[maybe_unused]] thread_local uint64_t wall_clock_reads = 0;
 
 void Count() {
   if (counting) ++allocations;
@@ -48,6 +51,15 @@ extern "C" void* calloc(size_t count, size_t size) {
 extern "C" void* realloc(void* memory, size_t size) {
   Count();
   return __libc_realloc(memory, size);
+}
+// The wall clock of this program steps about; the loop must not even look at it.
+extern "C" int clock_gettime(clockid_t clock, timespec* out) noexcept {
+  if (clock != CLOCK_MONOTONIC && counting) ++wall_clock_reads;
+  return static_cast<int>(::syscall(SYS_clock_gettime, clock, out));
+}
+extern "C" time_t time(time_t*) noexcept {
+  if (counting) ++wall_clock_reads;
+  return 0;
 }
 #else
 void* operator new(size_t size) {
@@ -132,6 +144,7 @@ void Record(const std::string& path, std::FILE* notes) {
   const LoopResult result = RunLoop(&runner, &transport, &log, 0.3, stop);
   counting = false;
   CHECK(allocations == 0);
+  CHECK(wall_clock_reads == 0);
   CHECK(result.steps > 60 && !result.fault);
   LogHeader figures = header;
   figures.steps = result.steps;

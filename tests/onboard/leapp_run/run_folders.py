@@ -15,13 +15,17 @@ import warp
 from safetensors.numpy import load_file
 
 from leapp_policy.artifact.manifest import Manifest, read_manifest
-from leapp_policy.deploy.library import native_folders, onnx_library
+from leapp_policy.deploy.library import onnx_library, run_program
+from leapp_policy.errors import RuntimeLibraryError
 from leapp_policy.specs import TensorSpec
 
 
 def program() -> Path | None:
     """Return the built ``leapp-run``, or None."""
-    return next((folder / "leapp-run" for folder in native_folders() if (folder / "leapp-run").is_file()), None)
+    try:
+        return run_program()
+    except RuntimeLibraryError:
+        return None
 
 
 def onnxruntime_library() -> Path:

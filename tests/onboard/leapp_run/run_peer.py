@@ -72,9 +72,11 @@ class SharedLink:
             if path.exists() and path.stat().st_size >= 192:
                 with path.open("r+b") as file:
                     self._memory = mmap.mmap(file.fileno(), 0)
-                magic, version, self._slots, self._bytes, ready = struct.unpack_from("<4sIIII", self._memory)
-                if ready == 1:
+                magic, version, self._slots, self._bytes, ready, pid = struct.unpack_from("<4sIIIII", self._memory)
+                # A runner that was killed leaves its file until the next one takes its place.
+                if ready == 1 and Path(f"/proc/{pid}").exists():
                     break
+                self._memory.close()
             if time.monotonic() > end:
                 raise TimeoutError(f"'{path}' did not appear")
             time.sleep(0.01)
@@ -137,7 +139,8 @@ class Robot:
         while time.monotonic() < end:
             self.send(values)
             time.sleep(1.0 / rate_hz)
-            if until is not None and self.state == until:
+            # Looked at each time: a ring keeps just the newest packets.
+            if self.state == until:
                 break
         return self.state
 
