@@ -113,6 +113,8 @@ def _stat(pid: int) -> tuple[float, float] | None:
     except OSError:
         return None
     ticks, pages = int(fields[11]) + int(fields[12]), int(fields[21])
+    if fields[0] == "Z":
+        return None
     return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
