@@ -143,7 +143,7 @@ def states_after_start(trial: Trial) -> list[dict[str, Any]]:
 def timing_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return the runs as a Markdown table."""
     lines = [
-        "| rate | priority | busy | load | p50 | p99 | p99.9 | max [us] | missed | steps | processor | memory | replay |",
+        "| rate | priority | busy | load | p50 | p99 | p99.9 | max [us] | missed | steps | processor | MB | replay |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in runs:
@@ -152,7 +152,7 @@ def timing_table(runs: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"| {each['rate_hz']:g} Hz | {priority} | {each['busy_threads']} | {load:.1f} | {step['p50']:.0f} "
             f"| {step['p99']:.0f} | {step['p99_9']:.0f} | {step['max']:.0f} | {report['deadline_misses']} "
-            f"| {report['running_steps']} | {each['cpu_percent']:.1f} % | {each['rss_mb']:.0f} MB "
+            f"| {report['running_steps']} | {each['cpu_percent']:.1f} % | {each['rss_mb']:.0f} "
             f"| {'equal' if each['replay_equal'] else 'DIFFERS'} |"
         )
     return "\n".join(lines)
