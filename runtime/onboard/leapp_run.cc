@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -40,6 +41,16 @@ void CatchSignals() {
 void KeepMemory() {
   ::mallopt(M_TRIM_THRESHOLD, -1);
   ::mallopt(M_MMAP_MAX, 0);
+}
+
+// Now, not at most: while libraries were checked and loaded it was more.
+int64_t ResidentKb() {
+  long pages = 0, resident = 0;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  return int64_t{resident} * ::sysconf(_SC_PAGESIZE) / 1024;
 }
 
 void CheckRate(const Options& options, const Deployment& deployment) {
@@ -87,8 +98,8 @@ LogHeader MakeHeader(const Options& options, const OpenedRunner& opened, const W
 }
 
 int Run(const Options& options) {
-  KeepMemory();
   OpenedRunner opened = OpenRunner(options.folders, options.auto_start);
+  KeepMemory();
   Runner& runner = *opened.runner;
   const Deployment& deployment = runner.deployment();
   CheckRate(options, deployment);
@@ -123,7 +134,7 @@ int Run(const Options& options) {
   header.steps = result.steps;
   header.wall_ns = result.wall_ns;
   header.cpu_ns = cpu_ns(after) - cpu_ns(before);
-  header.max_rss_kb = after.ru_maxrss;
+  header.rss_kb = ResidentKb();
   header.rejected = transport->rejected();
   log.Close(header);
   std::fprintf(stderr, "%llu steps, %llu deadlines missed, %llu packets rejected.\n",

@@ -4,9 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 
 #include "core/byte_span.h"
@@ -17,37 +14,46 @@
 namespace leapp_policy::onboard {
 namespace {
 
-std::string ReadFile(const std::string& path, const std::string& remedy) {
-  struct stat status{};
-  std::ifstream file(path, std::ios::binary);
-  // A folder opens as a file and reads as nothing.
-  if (!file || ::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+// The bytes of a file, in memory that goes back to the system at once: libraries of hundreds of
+// megabytes are read here, and the heap would keep their place.
+class FileBytes {
+ public:
+  FileBytes(const std::string& path, const std::string& remedy) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status{};
+    bool good = file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+    if (good && status.st_size > 0) {
+      size_ = static_cast<size_t>(status.st_size);
+      void* memory =
+          ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      good = memory != MAP_FAILED;
+      data_ = good ? static_cast<uint8_t*>(memory) : nullptr;
+      for (size_t at = 0; good && at < size_;) {
+        const ssize_t got = ::read(file, data_ + at, size_ - at);
+        good = got > 0;
+        at += good ? static_cast<size_t>(got) : 0;
+      }
+    }
+    if (file >= 0) ::close(file);
+    if (good) return;
+    Release();
     throw Error(LP_INVALID_ARGUMENT, "File '" + path + "' cannot be read; " + remedy + ".");
   }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
+  ~FileBytes() { Release(); }
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
 
-std::string Digest(const std::string& bytes) {
-  return Sha256Hex({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-}
+  std::string digest() const { return Sha256Hex({data_, size_}); }
+  std::string text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
-// Of a file as it is, without a copy: Warp's library has 300 MB, and the heap would stay that large
-// and be locked.
-std::string FileDigest(const std::string& path, const std::string& remedy) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status{};
-  const bool is_file = file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
-  const auto size = static_cast<size_t>(is_file ? status.st_size : 0);
-  void* memory = MAP_FAILED;
-  if (size > 0) memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  if (file >= 0) ::close(file);
-  if (!is_file || (size > 0 && memory == MAP_FAILED)) {
-    throw Error(LP_INVALID_ARGUMENT, "File '" + path + "' cannot be read; " + remedy + ".");
+ private:
+  void Release() {
+    if (data_ != nullptr) ::munmap(data_, size_);
   }
-  const std::string digest = Sha256Hex({static_cast<const uint8_t*>(memory), size});
-  if (size > 0) ::munmap(memory, size);
-  return digest;
-}
+
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
 
 void CheckDigest(const std::string& name, const std::string& expected, const std::string& got) {
   if (expected == got) return;
@@ -60,9 +66,10 @@ void CheckDigest(const std::string& name, const std::string& expected, const std
 
 Deployment LoadDeployment(const std::string& folder) {
   const std::string remedy = "name a folder that 'leapp-policy pack' wrote, as a whole";
-  const std::string text = ReadFile(folder + "/deploy.json", remedy);
-  const std::string sealed = ReadFile(folder + "/deploy.json.sha256", remedy);
-  const std::string digest = Digest(text);
+  const FileBytes document(folder + "/deploy.json", remedy);
+  const std::string sealed = FileBytes(folder + "/deploy.json.sha256", remedy).text();
+  const std::string text = document.text();
+  const std::string digest = document.digest();
   CheckDigest("deploy.json", sealed.substr(0, sealed.find_first_of(" \t\r\n")), digest);
 
   DeployText found = ParseDeployment(text, folder);
@@ -78,16 +85,11 @@ Deployment LoadDeployment(const std::string& folder) {
   std::map<std::string, std::string> initial_bytes;
   for (const InitialFile& each : found.initials) initial_bytes[each.file];
   for (const auto& [file, expected] : digests) {
-    const std::string path = file[0] == '/' ? file : folder + "/" + file;
-    const std::string copy_again = "copy the whole folder again";
-    if (initial_bytes.count(file) == 0) {
-      CheckDigest(file, expected, FileDigest(path, copy_again));
-      continue;
-    }
+    const FileBytes bytes(file[0] == '/' ? file : folder + "/" + file,
+                          "copy the whole folder again");
+    CheckDigest(file, expected, bytes.digest());
     // The bytes that were checked are those that are used.
-    std::string bytes = ReadFile(path, copy_again);
-    CheckDigest(file, expected, Digest(bytes));
-    initial_bytes[file] = std::move(bytes);
+    if (initial_bytes.count(file) != 0) initial_bytes[file] = bytes.text();
   }
   for (size_t i = 0; i < out.states.size(); ++i) {
     const std::string& bytes = initial_bytes[found.initials[i].file];

@@ -25,7 +25,8 @@ bool MayLock() {
 RealtimeResult SetUpRealtime(const RealtimeOptions& options) {
   RealtimeResult result;
   if (options.lock_memory) {
-    int flags = MCL_CURRENT;
+    // What the warm-up has touched is locked; libraries are not read in whole, most is never used.
+    int flags = MCL_CURRENT | MCL_ONFAULT;
     if (MayLock()) flags |= MCL_FUTURE;
     result.memory_locked = ::mlockall(flags) == 0;
     if (!result.memory_locked) {

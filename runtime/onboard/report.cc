@@ -148,7 +148,7 @@ std::string ReportJson(const LogFile& log) {
   if (ended) {
     report["cpu_percent"] =
         Rounded(100.0 * static_cast<double>(header.cpu_ns) / static_cast<double>(header.wall_ns));
-    report["max_rss_mb"] = Rounded(static_cast<double>(header.max_rss_kb) / 1024.0);
+    report["rss_mb"] = Rounded(static_cast<double>(header.rss_kb) / 1024.0);
     report["dropped_records"] = header.dropped;
     report["rejected_packets"] = header.rejected;
   }

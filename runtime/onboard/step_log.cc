@@ -123,7 +123,7 @@ void StepLog::Close(const LogHeader& figures) {
   header_.dropped = dropped_;
   header_.wall_ns = figures.wall_ns;
   header_.cpu_ns = figures.cpu_ns;
-  header_.max_rss_kb = figures.max_rss_kb;
+  header_.rss_kb = figures.rss_kb;
   header_.rejected = figures.rejected;
   std::rewind(file_);
   std::fwrite(&header_, sizeof(header_), 1, file_);

@@ -32,7 +32,7 @@ struct LogHeader {
   uint64_t dropped = 0;  // records that found no room
   int64_t wall_ns = 0;
   int64_t cpu_ns = 0;  // of all threads
-  int64_t max_rss_kb = 0;
+  int64_t rss_kb = 0;
   uint64_t rejected = 0;  // packets
 };
 
