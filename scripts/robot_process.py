@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, default=PROFILE_PATH, help="robot profile")
     parser.add_argument("--rate-hz", type=float, default=500.0, help="how often sensors are sent")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=100, help="of the first pose and of the goals")
     parser.add_argument("--fault", action="append", default=[], help="KIND@START+DURATION, e.g. nan@2.0+0.1")
     parser.add_argument("--out", type=Path, help="file for the report; standard output by default")
     args = parser.parse_args()
