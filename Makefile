@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# make demo: from nothing to an exported, proven and timed policy.  make test: all tests.
+# make demo: from nothing to an exported, proven and timed policy.  make demo-robot: on a robot.  make test: all tests.
 PYTHON ?= python3
 VENV ?= .venv
 ARTIFACT ?= outputs/arm_reach
@@ -17,13 +17,19 @@ FUZZ_RUNS ?= 10000000
 FUZZ_SECONDS ?= 3600
 FUZZERS ?= bundle_fuzz elf_object_fuzz metadata_fuzz segment_open_fuzz wrp_header_fuzz
 
-.PHONY: demo test check format native-test native-test-aarch64 fuzz clean
+.PHONY: demo demo-robot test check format native-test native-test-aarch64 fuzz clean
 
 demo: $(STAMP)
 	$(BIN)/python scripts/export_policy.py out_dir=$(ARTIFACT)
 	$(BIN)/python scripts/rollout_parity.py artifact=$(ARTIFACT)
 	$(BIN)/python scripts/bench_policy.py artifact=$(ARTIFACT)
 	@echo "Open $(ARTIFACT)/parity.html to see how the exported policy acts."
+
+# The same policy on a robot: packed for it, run by leapp-run without Python, against the arm in MuJoCo.
+demo-robot: $(STAMP)
+	test -f $(ARTIFACT)/arm_reach.yaml || $(BIN)/python scripts/export_policy.py out_dir=$(ARTIFACT)
+	$(BIN)/leapp-policy pack $(ARTIFACT) --robot tasks/arm_reach/robot.yaml --out $(ARTIFACT)_robot
+	$(BIN)/python scripts/demo_robot.py $(ARTIFACT)_robot
 
 test: $(STAMP) native-test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile

@@ -8,7 +8,10 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-_COMMANDS = {"contract": ("leapp_policy.cli.contract", "show, compare, bind and seal deployment contracts")}
+_COMMANDS = {
+    "contract": ("leapp_policy.cli.contract", "show, compare, bind and seal deployment contracts"),
+    "pack": ("leapp_policy.cli.pack", "gather all that a robot without Python needs into one folder"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,8 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: leapp-policy COMMAND …\n")
+        width = max(map(len, _COMMANDS))
         for name, (_, what) in _COMMANDS.items():
-            print(f"  {name}  {what}")
+            print(f"  {name:<{width}}  {what}")
         return 0 if arguments else 2
     name, rest = arguments[0], arguments[1:]
     if name not in _COMMANDS:

@@ -5,7 +5,7 @@ Imports neither torch nor Warp.
 """
 
 from leapp_policy.contract.binding import Binding, bind
-from leapp_policy.contract.robot import RobotProfile
+from leapp_policy.contract.robot import RobotProfile, Safety, Signal
 from leapp_policy.contract.schema import (
     ActionSpec,
     Command,
@@ -28,6 +28,8 @@ __all__ = [
     "Joint",
     "Results",
     "RobotProfile",
+    "Safety",
+    "Signal",
     "StartEnvelope",
     "StateSpec",
     "Target",

@@ -72,6 +72,11 @@ def _term_problems(spec: InputSpec, term: Term, name: str, contract: Contract, r
             yield f"{what} needs {key} '{wanted}', signal '{name}' does not say its {key}; state it"
         elif wanted is not None and wanted != offered:
             yield f"{what} needs {key} '{wanted}', signal '{name}' has '{offered}'; convert it"
+    if signal.role == "sensor" and 0.0 < signal.rate_hz < contract.rate_hz * 0.999:
+        yield (
+            f"{what} needs a new value at each step, {contract.rate_hz:g} Hz, signal '{name}' comes at "
+            f"{signal.rate_hz:g} Hz; measure it faster"
+        )
     yield from _element_problems(what, term, signal, contract, robot)
 
 

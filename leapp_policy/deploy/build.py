@@ -25,7 +25,7 @@ from leapp_policy.errors import RuntimeLibraryError
 
 _COMPILERS = ("c++", "g++", "clang++")
 _TAIL_LINES = 15
-_LIBRARIES = (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME)
+_LIBRARIES = (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME, library.RUN_PROGRAM_NAME)
 _ALL_LIBRARIES = (*_LIBRARIES, library.TORCH_LIBRARY_NAME)
 
 

@@ -18,9 +18,11 @@ from leapp_policy.errors import RuntimeLibraryError
 ONNX_LIBRARY_NAME = "libleapp_policy_onnx.so"
 RUNTIME_LIBRARY_NAME = "libleapp_policy_runtime.so"
 TORCH_LIBRARY_NAME = "libleapp_policy_torch.so"
+RUN_PROGRAM_NAME = "leapp-run"
 ONNX_LIBRARY_VARIABLE = "LEAPP_POLICY_ONNX_LIBRARY"
 RUNTIME_LIBRARY_VARIABLE = "LEAPP_POLICY_RUNTIME_LIBRARY"
 TORCH_LIBRARY_VARIABLE = "LEAPP_POLICY_TORCH_LIBRARY"
+RUN_PROGRAM_VARIABLE = "LEAPP_POLICY_RUN_PROGRAM"
 
 _DISTRIBUTION = "leapp-policy"
 _NATIVE = "_native"
@@ -61,6 +63,18 @@ def torch_library() -> Path:
             built on request, by ``leapp-policy-build-runtime --torch``.
     """
     return _find(TORCH_LIBRARY_NAME, TORCH_LIBRARY_VARIABLE, "leapp-policy-build-runtime --torch")
+
+
+def run_program() -> Path:
+    """Return the program that runs a deployment folder on a robot.
+
+    Returns:
+        Absolute path of ``leapp-run``.
+
+    Raises:
+        RuntimeLibraryError: The program is neither where its environment variable says nor in the package.
+    """
+    return _find(RUN_PROGRAM_NAME, RUN_PROGRAM_VARIABLE)
 
 
 def native_folders() -> list[Path]:

@@ -71,7 +71,7 @@ class PolicyRunner:
         self.manifest: Manifest = read_manifest(folder)
         if not self.manifest.models:
             raise ArtifactError(f"Artifact '{folder}' has no model; export the policy again")
-        paths = [_checked_model(folder, entry) for entry in self.manifest.models]
+        paths = [checked_model(folder, entry) for entry in self.manifest.models]
         check_seal(folder, self.manifest)
         self.contract = self.manifest.contract
         if rate_hz is not None:
@@ -84,7 +84,7 @@ class PolicyRunner:
         self.runtime = ", ".join(dict.fromkeys(model.session.runtime for model in self._models))
         self._feeds = {target: source for source, targets in self.manifest.data_flow.items() for target in targets}
         self._feedback = [(key, each) for key, targets in self.manifest.feedback_flow.items() for each in targets]
-        self._initial = _initial_values(folder, self.manifest)
+        self._initial = initial_values(folder, self.manifest)
         self.state: dict[str, np.ndarray] = {key: value.copy() for key, value in self._initial.items()}
         self.inputs = self._open_inputs()
         self.outputs = self._open_outputs()
@@ -291,7 +291,16 @@ def _check_against_model(entry: ModelEntry, verb: str, specs: Sequence[TensorSpe
             )
 
 
-def _checked_model(folder: Path, entry: ModelEntry) -> Path:
+def checked_model(folder: Path, entry: ModelEntry) -> Path:
+    """Return the file of a model, held against its manifest.
+
+    Args:
+        folder: The artifact.
+        entry: The model.
+
+    Raises:
+        ArtifactError: It is missing, changed, or of an unknown backend.
+    """
     path = folder / entry.path
     if path.parent != folder or not path.is_file():
         raise ArtifactError(f"Artifact '{folder}' has no model file '{entry.path}'; copy the whole folder")
@@ -318,8 +327,19 @@ def _check_rate(manifest: Manifest, rate_hz: float) -> None:
         )
 
 
-def _initial_values(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
-    """Read the first values of what is fed back."""
+def initial_values(folder: Path, manifest: Manifest) -> dict[str, np.ndarray]:
+    """Read the first values of what is fed back.
+
+    Args:
+        folder: The artifact.
+        manifest: What it says of itself.
+
+    Returns:
+        Values by ``node/input``.
+
+    Raises:
+        ArtifactError: They are missing, damaged or not those of the artifact.
+    """
     wanted = {target for targets in manifest.feedback_flow.values() for target in targets}
     if not wanted:
         return {}

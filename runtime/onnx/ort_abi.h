@@ -169,9 +169,9 @@ class Api {
         kSlotKernelContextGetOutput)(context, index, dims, rank, out);
   }
 
- private:
+ protected:
   template <typename Signature>
-  Signature* At(Slot slot) const {
+  Signature* At(size_t slot) const {
     using Entry = void (*)();
     return reinterpret_cast<Signature*>(reinterpret_cast<const Entry*>(this)[slot]);
   }

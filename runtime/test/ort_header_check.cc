@@ -3,7 +3,7 @@
 // a field that is off would make the operator call another function of ONNX Runtime.
 #include <onnxruntime_c_api.h>
 
-#include "onnx/ort_abi.h"
+#include "onnx/ort_host_abi.h"
 
 namespace ort = leapp_policy::ort;
 
@@ -36,6 +36,44 @@ SLOT(kSlotMemoryInfoGetDeviceType, MemoryInfoGetDeviceType);
 SLOT(kSlotKernelInfoGetInputCount, KernelInfo_GetInputCount);
 SLOT(kSlotKernelInfoGetOutputCount, KernelInfo_GetOutputCount);
 SLOT(kSlotKernelInfoGetConstantInputTensor, KernelInfoGetConstantInput_tensor);
+
+SLOT(kSlotCreateEnv, CreateEnv);
+SLOT(kSlotCreateSession, CreateSession);
+SLOT(kSlotRun, Run);
+SLOT(kSlotCreateSessionOptions, CreateSessionOptions);
+SLOT(kSlotSetSessionExecutionMode, SetSessionExecutionMode);
+SLOT(kSlotSetSessionLogSeverityLevel, SetSessionLogSeverityLevel);
+SLOT(kSlotSetSessionGraphOptimizationLevel, SetSessionGraphOptimizationLevel);
+SLOT(kSlotSetIntraOpNumThreads, SetIntraOpNumThreads);
+SLOT(kSlotSetInterOpNumThreads, SetInterOpNumThreads);
+SLOT(kSlotSessionGetInputCount, SessionGetInputCount);
+SLOT(kSlotSessionGetOutputCount, SessionGetOutputCount);
+SLOT(kSlotSessionGetInputTypeInfo, SessionGetInputTypeInfo);
+SLOT(kSlotSessionGetOutputTypeInfo, SessionGetOutputTypeInfo);
+SLOT(kSlotSessionGetInputName, SessionGetInputName);
+SLOT(kSlotSessionGetOutputName, SessionGetOutputName);
+SLOT(kSlotCreateTensorWithDataAsOrtValue, CreateTensorWithDataAsOrtValue);
+SLOT(kSlotCastTypeInfoToTensorInfo, CastTypeInfoToTensorInfo);
+SLOT(kSlotCreateCpuMemoryInfo, CreateCpuMemoryInfo);
+SLOT(kSlotAllocatorFree, AllocatorFree);
+SLOT(kSlotGetAllocatorWithDefaultOptions, GetAllocatorWithDefaultOptions);
+SLOT(kSlotReleaseEnv, ReleaseEnv);
+SLOT(kSlotReleaseMemoryInfo, ReleaseMemoryInfo);
+SLOT(kSlotReleaseSession, ReleaseSession);
+SLOT(kSlotReleaseValue, ReleaseValue);
+SLOT(kSlotReleaseTypeInfo, ReleaseTypeInfo);
+SLOT(kSlotReleaseSessionOptions, ReleaseSessionOptions);
+SLOT(kSlotAddSessionConfigEntry, AddSessionConfigEntry);
+SLOT(kSlotRunWithBinding, RunWithBinding);
+SLOT(kSlotCreateIoBinding, CreateIoBinding);
+SLOT(kSlotReleaseIoBinding, ReleaseIoBinding);
+SLOT(kSlotBindInput, BindInput);
+SLOT(kSlotBindOutput, BindOutput);
+SLOT(kSlotAppendExecutionProviderCuda, SessionOptionsAppendExecutionProvider_CUDA_V2);
+SLOT(kSlotCreateCudaProviderOptions, CreateCUDAProviderOptions);
+SLOT(kSlotUpdateCudaProviderOptions, UpdateCUDAProviderOptions);
+SLOT(kSlotReleaseCudaProviderOptions, ReleaseCUDAProviderOptions);
+SLOT(kSlotRegisterCustomOpsLibrary, RegisterCustomOpsLibrary_V2);
 
 #define FIELD(name)                                                           \
   static_assert(offsetof(ort::CustomOp, name) == offsetof(OrtCustomOp, name), \
@@ -89,6 +127,10 @@ VALUE(kRequired, INPUT_OUTPUT_REQUIRED);
 VALUE(kOptional, INPUT_OUTPUT_OPTIONAL);
 VALUE(kVariadic, INPUT_OUTPUT_VARIADIC);
 VALUE(kMemDefault, OrtMemTypeDefault);
+VALUE(kLogFatal, ORT_LOGGING_LEVEL_FATAL);
+VALUE(kOptimizeAll, ORT_ENABLE_ALL);
+VALUE(kSequential, ORT_SEQUENTIAL);
+VALUE(kArenaAllocator, OrtArenaAllocator);
 VALUE(kFail, ORT_FAIL);
 VALUE(kInvalidArgument, ORT_INVALID_ARGUMENT);
 

@@ -19,7 +19,7 @@ ORDER = "FR_hip,FL_hip,FR_thigh,FL_thigh,FR_calf,FL_calf"
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["contrct", "diff"], "has no command 'contrct', expected one of ['contract']; did you mean 'contract'?"),
+        (["contrct", "diff"], "command 'contrct', expected one of ['contract', 'pack']; did you mean 'contract'?"),
         (["contract", "dif", "a", "b"], "leapp-policy contract has no command 'dif'"),
         (["contract", "dif", "a", "b"], "did you mean 'diff'?"),
         (["contract", "show", "nowhere.onnx"], "Contract file 'nowhere.onnx' does not exist"),

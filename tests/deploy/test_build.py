@@ -144,7 +144,8 @@ def test_builds_without_a_network(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | proxies
     )
     written = [Path(line) for line in done.stdout.splitlines()[1:]]
-    assert written == [target / library.ONNX_LIBRARY_NAME, target / library.RUNTIME_LIBRARY_NAME]
+    names = (library.ONNX_LIBRARY_NAME, library.RUNTIME_LIBRARY_NAME, library.RUN_PROGRAM_NAME)
+    assert written == [target / name for name in names]
     assert load_runtime(written[1]).lp_abi_version() == 1
     for path in written:
         data = path.read_bytes()

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a deployment folder, as ``leapp-run`` does: every digest is checked before anything is used."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leapp_policy.artifact.manifest import file_digest
+from leapp_policy.contract.robot import Safety
+from leapp_policy.errors import ArtifactError
+from leapp_policy.onboard.document import VERSION
+
+DOCUMENT = "deploy.json"
+
+
+@dataclass(frozen=True, eq=False)
+class SignalSpec:
+    """A signal, in the policy's order.
+
+    Attributes:
+        name: Its name.
+        unit: Its unit.
+        is_command: Whether somebody asks for it; else it is measured.
+        index: Payload element of each policy element.
+        stale_after_ns: Oldest age [ns].
+        age_index: Payload element that holds the signal's own age [s]; None where there is none.
+        low: Lower bounds, infinite where open; None without a range.
+        high: Upper bounds.
+        start_low: Lower bounds of the start envelope; None without one.
+        start_high: Upper bounds.
+    """
+
+    name: str
+    unit: str
+    is_command: bool
+    index: NDArray[np.intp]
+    stale_after_ns: int
+    age_index: int | None
+    low: NDArray[np.float32] | None
+    high: NDArray[np.float32] | None
+    start_low: NDArray[np.float32] | None
+    start_high: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True, eq=False)
+class TargetSpec:
+    """What is sent, in the robot's order.
+
+    Attributes:
+        model: Model that gives it.
+        output: Output of that model.
+        order: Policy element of each sent element.
+        lower: Lower limits, infinite where open.
+        upper: Upper limits.
+        max_rate: Largest change [1/s], infinite where open.
+        measured: Payload element with the measured value of each sent element; None where unknown.
+    """
+
+    model: str
+    output: str
+    order: NDArray[np.intp]
+    lower: NDArray[np.float32]
+    upper: NDArray[np.float32]
+    max_rate: NDArray[np.float32]
+    measured: NDArray[np.intp] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """A deployment folder that was read and checked.
+
+    Attributes:
+        folder: Where it is.
+        document: All of ``deploy.json``.
+        name: Name of the policy.
+        rate_hz: Control rate [Hz].
+        sensor_floats: Elements in the payload of a sensor packet.
+        signals: What comes.
+        targets: What is sent.
+        safety: What is done around the policy.
+    """
+
+    folder: Path
+    document: Mapping[str, Any]
+    name: str
+    rate_hz: float
+    sensor_floats: int
+    signals: tuple[SignalSpec, ...]
+    targets: TargetSpec
+    safety: Safety
+
+    @property
+    def period_ns(self) -> int:
+        """Control period [ns]."""
+        return round(1e9 / self.rate_hz)
+
+
+def read_deployment(folder: Path) -> Deployment:
+    """Read a deployment folder.
+
+    Args:
+        folder: What ``leapp-policy pack`` wrote.
+
+    Raises:
+        ArtifactError: It is incomplete, damaged, or changed.
+    """
+    path = folder / DOCUMENT
+    try:
+        seal = (folder / f"{DOCUMENT}.sha256").read_text().split()[0]
+        document = json.loads(path.read_text())
+    except (OSError, ValueError, IndexError) as error:
+        raise ArtifactError(f"Deployment folder '{folder}' cannot be read ({error}); pack it again") from error
+    if file_digest(path) != seal:
+        raise ArtifactError(f"File '{path.name}' of '{folder}' is not the one that was packed; pack it again")
+    for name, digest in document.get("digests", {}).items():
+        if not (folder / name).is_file():
+            raise ArtifactError(f"Deployment folder '{folder}' has no file '{name}'; copy the whole folder")
+        if file_digest(folder / name) != digest:
+            raise ArtifactError(f"File '{name}' of '{folder}' is not the one that was packed; copy it again")
+    if document.get("version") != VERSION:
+        raise ArtifactError(f"Deployment '{folder}' must have version {VERSION}, got {document.get('version')}")
+    try:
+        return _deployment(folder, document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(f"Deployment '{folder}' is damaged ({error!r}); pack it again") from error
+
+
+def _deployment(folder: Path, document: Mapping[str, Any]) -> Deployment:
+    envelope = document.get("start_envelope") or {}
+    return Deployment(
+        folder=folder,
+        document=document,
+        name=document["name"],
+        rate_hz=float(document["rate_hz"]),
+        sensor_floats=int(document["sensor_floats"]),
+        signals=tuple(_signal(each, envelope.get(each["name"])) for each in document["signals"]),
+        targets=_targets(document["targets"]),
+        safety=Safety.from_dict(document.get("safety") or {}),
+    )
+
+
+def _signal(entry: Mapping[str, Any], start: Any) -> SignalSpec:
+    dim = entry["dim"]
+    low, high = expand_bounds(entry.get("range"), dim)
+    start_low, start_high = expand_bounds(start, dim)
+    return SignalSpec(
+        name=entry["name"],
+        unit=entry.get("unit") or "",
+        is_command=entry.get("role") == "command",
+        index=_index(entry, dim),
+        stale_after_ns=round(entry["stale_after_s"] * 1e9),
+        age_index=entry.get("age_offset"),
+        low=low,
+        high=high,
+        start_low=start_low,
+        start_high=start_high,
+    )
+
+
+def _index(entry: Mapping[str, Any], dim: int) -> NDArray[np.intp]:
+    order = entry.get("permutation")
+    return entry["offset"] + np.array(range(dim) if order is None else order, dtype=np.intp)
+
+
+def _targets(entry: Mapping[str, Any]) -> TargetSpec:
+    dim, order, measured = entry["dim"], entry.get("permutation"), entry.get("measured")
+    return TargetSpec(
+        model=entry["model"],
+        output=entry["output"],
+        order=np.array(range(dim) if order is None else order, dtype=np.intp),
+        lower=_side(entry.get("lower"), dim, -math.inf),
+        upper=_side(entry.get("upper"), dim, math.inf),
+        max_rate=_side(entry.get("max_rate"), dim, math.inf),
+        measured=None if measured is None else _index(measured, dim),
+    )
+
+
+def expand_bounds(value: Any, dim: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    """Return lower and upper bound of each element, infinite where open; None without bounds.
+
+    Args:
+        value: ``[low, high]`` as in ``deploy.json``, or None.
+        dim: How many elements there are.
+    """
+    if value is None:
+        return None, None
+    return _side(value[0], dim, -math.inf), _side(value[1], dim, math.inf)
+
+
+def _side(value: Any, dim: int, default: float) -> NDArray[np.float32]:
+    values = value if isinstance(value, list) else [value] * dim
+    if len(values) != dim:
+        raise ValueError(f"{len(values)} bounds for {dim} elements")
+    return np.array([default if each is None else each for each in values], dtype=np.float32)
