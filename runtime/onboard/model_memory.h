@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,7 @@ class ModelMemory {
 // there, or has no room.
 constexpr size_t kAlignment = 256;
 std::unique_ptr<ModelMemory> MakeModelMemory(const std::string& device, size_t bytes);
+using MakeMemory = std::function<std::unique_ptr<ModelMemory>(const std::string&, size_t)>;
 
 // The one on a GPU; cuda_memory.cc.
 std::unique_ptr<ModelMemory> MakeCudaMemory(int index, size_t bytes);

@@ -47,7 +47,8 @@ void CheckPorts(const std::string& model, const std::string& side,
 }  // namespace
 
 Pipeline::Pipeline(const Deployment& deployment,
-                   std::vector<std::unique_ptr<ModelSession>> sessions)
+                   std::vector<std::unique_ptr<ModelSession>> sessions,
+                   const MakeMemory& make_memory)
     : deployment_(deployment), sessions_(std::move(sessions)) {
   for (size_t m = 0; m < sessions_.size(); ++m) {
     const ModelSpec& model = deployment.models[m];
@@ -59,7 +60,7 @@ Pipeline::Pipeline(const Deployment& deployment,
   PlaceInputs();
   PlaceOutputs();
   PlaceStates();
-  memory_ = MakeModelMemory(deployment.device, reserved_);
+  memory_ = make_memory(deployment.device, reserved_);
   for (size_t m = 0; m < sessions_.size(); ++m) {
     const std::vector<InputSpec>& inputs = deployment.models[m].inputs;
     for (size_t i = 0; i < inputs.size(); ++i) {

@@ -20,7 +20,8 @@ class Pipeline {
   // `sessions` are in the order of `deployment.models`, which is borrowed and outlives the object.
   // Throws Error: a model has other inputs or outputs than deploy.json says, or the device cannot
   // be used.
-  Pipeline(const Deployment& deployment, std::vector<std::unique_ptr<ModelSession>> sessions);
+  Pipeline(const Deployment& deployment, std::vector<std::unique_ptr<ModelSession>> sessions,
+           const MakeMemory& make_memory = &MakeModelMemory);
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
