@@ -75,9 +75,8 @@ class CudaMemory : public ModelMemory {
     }
     if (result == cuda::kSuccess) return true;
     const char* text = nullptr;
-    if (f.GetErrorString(result, &text) == cuda::kSuccess && text != nullptr) {
-      std::strncpy(error_, text, sizeof(error_) - 1);
-    }
+    if (f.GetErrorString(result, &text) != cuda::kSuccess) text = nullptr;
+    std::strncpy(error_, text == nullptr ? "the GPU failed" : text, sizeof(error_) - 1);
     return false;
   }
 
@@ -101,7 +100,7 @@ class CudaMemory : public ModelMemory {
   cuda::Context context_ = nullptr;
   void* host_ = nullptr;
   cuda::DevicePtr device_ = 0;
-  char error_[256] = "the GPU failed";
+  char error_[256] = {};
 };
 
 }  // namespace

@@ -162,22 +162,28 @@ const float* Pipeline::targets() const noexcept {
   return Host(outputs_[deployment_.targets.model][deployment_.targets.output], parity_);
 }
 
+bool Pipeline::Fail(const char* reason) noexcept {
+  error_ = reason;
+  return false;
+}
+
 bool Pipeline::Run() noexcept {
   if (is_stuck_) return false;
-  error_ = memory_->error();
-  if (!memory_->ToModel(0, sent_)) return false;
+  if (!memory_->ToModel(0, sent_)) return Fail(memory_->error());
   for (auto& session : sessions_) {
-    if (session->Run(parity_)) continue;
-    error_ = session->error();
-    return false;
+    if (!session->Run(parity_)) return Fail(session->error());
   }
   const int next = 1 - parity_;
   for (const Copy& each : copies_) {
-    if (!memory_->Copy(each.to.side[next], each.from.side[next], each.bytes)) return false;
+    if (!memory_->Copy(each.to.side[next], each.from.side[next], each.bytes)) {
+      return Fail(memory_->error());
+    }
   }
   const TargetSpec& targets = deployment_.targets;
   const size_t bytes = deployment_.models[targets.model].outputs[targets.output].bytes();
-  if (!memory_->ToHost(outputs_[targets.model][targets.output].side[next], bytes)) return false;
+  if (!memory_->ToHost(outputs_[targets.model][targets.output].side[next], bytes)) {
+    return Fail(memory_->error());
+  }
   parity_ = next;
   return true;
 }
@@ -189,8 +195,7 @@ void Pipeline::Reset(bool all) noexcept {
     const size_t at = states_[s].side[parity_];
     std::memcpy(memory_->host() + at, state.initial.data(), state.initial.size());
     if (memory_->ToModel(at, state.initial.size())) continue;
-    is_stuck_ = true;
-    error_ = memory_->error();
+    is_stuck_ = !Fail(memory_->error());
   }
 }
 

@@ -57,6 +57,7 @@ class Pipeline {
   void PlaceStates();
   size_t Reserve(size_t bytes);
   void BindAll();
+  bool Fail(const char* reason) noexcept;  // false
   const Place& InputPlace(size_t model, size_t input) const;
   float* Host(const Place& place, int side) const {
     return reinterpret_cast<float*>(memory_->host() + place.side[side]);

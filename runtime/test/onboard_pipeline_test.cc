@@ -136,6 +136,7 @@ void TestStepCopiesOnceEachWay() {
 void TestFailedCopyFailsTheStep() {
   Rig rig(true);
   const float good = rig.Step(1.0f, 0.0f);
+  CHECK(rig.pipeline.error()[0] == 0);
   rig.memory->fails = true;
   CHECK(!rig.pipeline.Run());
   CHECK(std::string(rig.pipeline.error()) == "the memory failed");

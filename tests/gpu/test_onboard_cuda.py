@@ -179,6 +179,7 @@ def test_acts_as_the_original(layout: str, tmp_path: Path) -> None:
     found = run(Follower(), tmp_path, layout=layout)
     assert found.exit_code == 0, found.notes
     assert NO_GRAPH not in found.notes
+    assert "The model said" not in found.notes
     assert json.loads((found.folder / "deploy.json").read_text())["device"].startswith("cuda")
     check_actions(Follower(), found.log)
     done = replay(found)
