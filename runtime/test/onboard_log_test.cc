@@ -208,6 +208,29 @@ void TestReport(const std::string& path) {
   CHECK(ReportSvg(log).find("</svg>") != std::string::npos);
 }
 
+void SetTimes(LogFile* log, size_t step, int64_t late, int64_t work, int64_t policy) {
+  LogRecord record = log->record(step);
+  record.now_ns = record.planned_ns + late;
+  record.work_ns = work;
+  record.policy_ns = policy;
+  std::memcpy(log->records.data() + step * log->header.record_bytes, &record, sizeof(record));
+}
+
+void TestReportSaysWhyDeadlinesWereMissed(const std::string& path) {
+  LogFile log = ReadLog(path);
+  const int64_t period = log.header.period_ns;
+  for (size_t i = 0; i < log.count(); ++i) SetTimes(&log, i, 0, period, period);
+  CHECK(Json::parse(ReportJson(log))["deadline_misses"] == 0);
+  SetTimes(&log, 1, period, 1, 1);
+  SetTimes(&log, 2, 2 * period, period, 1);
+  SetTimes(&log, 3, 0, period + 1, period);
+  SetTimes(&log, 4, 0, period + 1, 1);
+  const Json report = Json::parse(ReportJson(log));
+  CHECK(report["deadline_misses"] == 4);
+  const Json expected = {{"woke_late", 2}, {"policy_took_long", 1}, {"rest_took_long", 1}};
+  CHECK(report["missed_because"] == expected);
+}
+
 void TestBadFiles(const std::string& path) {
   CHECK_ERROR(LP_INVALID_ARGUMENT, "is no log", ReadLog("/nowhere/log"));
   CHECK_ERROR(LP_INVALID_ARGUMENT, "cannot be written",
@@ -247,6 +270,7 @@ int main() {
   std::fclose(notes);
   TestReplay(path);
   TestReport(path);
+  TestReportSaysWhyDeadlinesWereMissed(path);
   TestBadFiles(path);
   std::remove(path.c_str());
   TestFullRing();
