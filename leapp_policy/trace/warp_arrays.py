@@ -18,7 +18,7 @@ import warp as wp
 from torch import Tensor
 
 from leapp_policy.errors import TraceError
-from leapp_policy.exec.warp_settings import modes_of
+from leapp_policy.kernel_modes import modes_of
 
 WarpArray = wp.array
 
