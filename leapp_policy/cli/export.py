@@ -9,11 +9,11 @@ import torch
 import warp as wp
 
 from leapp_policy import pipeline
-from leapp_policy.artifact.backend import Backend
 from leapp_policy.artifact.folder import Artifact
-from leapp_policy.artifact.onnx import BackendOnnx
-from leapp_policy.artifact.pt2 import BackendPt2
-from leapp_policy.artifact.registry import make_backend
+from leapp_policy.backends.backend import Backend
+from leapp_policy.backends.onnx import BackendOnnx
+from leapp_policy.backends.pt2 import BackendPt2
+from leapp_policy.backends.registry import make_backend
 from leapp_policy.cli.original import example_observation, make_policy
 from leapp_policy.config import (
     BackendCfg,

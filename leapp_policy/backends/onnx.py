@@ -12,9 +12,9 @@ import onnx
 import torch
 from torch import Tensor
 
-from leapp_policy.artifact.backend import Backend, ModelFile
-from leapp_policy.artifact.merge import merge_models
-from leapp_policy.artifact.onnx_cuda import tune_for_cuda
+from leapp_policy.backends.backend import Backend, ModelFile
+from leapp_policy.backends.merge import merge_models
+from leapp_policy.backends.onnx_cuda import tune_for_cuda
 from leapp_policy.deploy.torch_operator import output_layout, warp_runner
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph

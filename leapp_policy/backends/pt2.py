@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from leapp_policy.artifact.aoti import compile_for_cpu, compile_for_cuda
-from leapp_policy.artifact.backend import Backend, ModelFile
-from leapp_policy.artifact.link_programs import link_programs
+from leapp_policy.backends.aoti import compile_for_cpu, compile_for_cuda
+from leapp_policy.backends.backend import Backend, ModelFile
+from leapp_policy.backends.link_programs import link_programs
 from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
