@@ -94,21 +94,7 @@ class AffineWarp(BlockWarp):
         name: str = "affine",
         **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the output.
-
-        Args:
-            num_envs: Batch size.
-            dim: Number of elements.
-            scale: Factor.
-            offset: Added after the scaling, in the unit of the result.
-            clip_in: Bounds of ``x``; None for none.
-            clip_out: Bounds of the result; None for none.
-            name: Name of the block.
-            options: Where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is not finite, a length is another, or bounds are in the wrong order.
-        """
+        """As of :class:`AffineTorch`, for ``num_envs`` rows; :class:`~.block.WarpOptions` says where it runs."""
         super().__init__(name, num_envs, (dim,), dim, **options)
         self._numbers = [
             self._constant(per_element("scale", scale, dim)),

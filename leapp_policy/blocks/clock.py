@@ -115,19 +115,7 @@ class PhaseClockWarp(StatefulWarp):
         name: str = "clock",
         **options: Unpack[WarpOptions],
     ) -> None:
-        """Start the clock.
-
-        Args:
-            num_envs: Batch size.
-            period: Duration of a cycle [s], above zero.
-            offsets: Phase offsets [rad], such as one per leg.
-            start: Phase after a reset [rad], in [0, 2 pi).
-            name: Name of the block, unique in the policy.
-            options: Where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is out of range.
-        """
+        """As of :class:`PhaseClockTorch`; :class:`~.block.WarpOptions` says where it runs."""
         values = _checked_offsets(name, offsets)
         super().__init__(
             name,

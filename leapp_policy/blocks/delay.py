@@ -94,18 +94,7 @@ class DelayWarp(FramesWarp):
         name: str = "delay",
         **options: Unpack[WarpStateOptions],
     ) -> None:
-        """Allocate the line.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of a value.
-            steps: Steps of delay, at least 1.
-            name: Name of the block, unique in the policy.
-            options: As of :class:`DelayTorch`, and where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`DelayTorch`; :class:`~.block.WarpOptions` says where it runs."""
         self.steps = check_size(f"steps of {name}", steps)
         super().__init__(name, num_envs, self.steps + 1, dim, **options)
 

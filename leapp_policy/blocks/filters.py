@@ -210,18 +210,7 @@ class LowPassWarp(_FilterWarp):
         name: str = "low_pass",
         **options: Unpack[WarpStateOptions],
     ) -> None:
-        """Allocate the value.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of a target.
-            time_constant: Time constant of all elements, or of each [s], above zero.
-            name: Name of the block, unique in the policy.
-            options: As of :class:`LowPassTorch`, and where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`LowPassTorch`; :class:`~.block.WarpOptions` says where it runs."""
         super().__init__(name, num_envs, dim, "time_constant", time_constant, **options)
 
 
@@ -239,16 +228,5 @@ class RateLimitWarp(_FilterWarp):
         name: str = "rate_limit",
         **options: Unpack[WarpStateOptions],
     ) -> None:
-        """Allocate the value.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of a target.
-            max_rate: Largest rate of all elements, or of each [1/s], above zero.
-            name: Name of the block, unique in the policy.
-            options: As of :class:`RateLimitTorch`, and where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`RateLimitTorch`; :class:`~.block.WarpOptions` says where it runs."""
         super().__init__(name, num_envs, dim, "max_rate", max_rate, **options)

@@ -185,21 +185,7 @@ class HistoryWarp(FramesWarp):
         name: str = "history",
         **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the frames.
-
-        Args:
-            num_envs: Batch size.
-            dims: Elements of each term of a frame.
-            lengths: Frames of all terms, or of each.
-            layout: Order of frames and terms in the output.
-            reset: What the frames are after a reset; by default the first frame fills all.
-            default: A frame, for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            options: Where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`HistoryTorch`; :class:`~.block.WarpOptions` says where it runs."""
         self.shape = shape = HistoryShape(dims, lengths, layout)
         super().__init__(
             name,

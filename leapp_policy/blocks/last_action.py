@@ -78,19 +78,7 @@ class LastActionWarp(FramesWarp):
         name: str = "last_action",
         **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the action.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of the action.
-            reset: The last action of a first step: zeros, or a default.
-            default: Value of each element for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            options: Where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`LastActionTorch`; :class:`~.block.WarpOptions` says where it runs."""
         super().__init__(name, num_envs, 1, dim, reset=reset, default=default, **options)
 
     def read(self, *, stream: Any = None) -> wp.array:

@@ -88,20 +88,7 @@ class PdWarp(BlockWarp):
         name: str = "pd",
         **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the output.
-
-        Args:
-            num_envs: Batch size.
-            num_joints: Number of joints.
-            kp: Stiffness [N m/rad], at least 0.
-            kd: Damping [N m s/rad], at least 0.
-            torque_limit: Largest torque [N m], above 0.
-            name: Name of the block.
-            options: Where it runs, :class:`~.block.WarpOptions`.
-
-        Raises:
-            ConfigError: A gain is negative or not finite, all are zero, or a limit is not above zero.
-        """
+        """As of :class:`PdTorch`, for ``num_envs`` rows; :class:`~.block.WarpOptions` says where it runs."""
         super().__init__(name, num_envs, (num_joints,) * 3, num_joints, **options)
         self._gains = [self._constant(each) for each in _gains(num_joints, kp, kd, torque_limit)]
         self._prepare()

@@ -198,18 +198,10 @@ class StatefulWarp(Stateful, BlockWarp):
         default: PerElement | None = None,
         **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate state and output.
+        """Allocate the state, as of :class:`StatefulTorch`, and the output.
 
-        Args:
-            name: Name of the block, unique in the policy.
-            num_envs: Batch size, at least 1.
-            num_frames: Values that are kept, at least 1.
-            dim: Elements of a value, at least 1.
-            input_dims: Elements of each input.
-            out_dim: Elements of the output.
-            reset: What a row's state is after a reset.
-            default: Value of each element for the rule ``default``.
-            options: Where it runs, :class:`WarpOptions`.
+        The inputs have ``input_dims`` elements each, the output ``out_dim``. :class:`WarpOptions` says where
+        it runs.
 
         Raises:
             ConfigError: A size is below 1, or the default does not fit the rule.
