@@ -17,9 +17,10 @@ from leapp_policy.artifact.seal import record_results
 from leapp_policy.cli.opened import backend_name, batch_size, runtime_version
 from leapp_policy.cli.original import EagerPolicy, example_observation, make_policy
 from leapp_policy.config import BenchScriptCfg
+from leapp_policy.deploy.latency_table import latency_table
 from leapp_policy.deploy.onnx_session import open_onnx_session
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
-from leapp_policy.deploy.timing import LatencyStats, latency_table, measure, measure_interleaved, ratio
+from leapp_policy.deploy.timing import LatencyStats, measure, measure_interleaved, ratio
 from leapp_policy.exec.warp_settings import kernel_modes, warp_settings
 from leapp_policy.overhead import operator_overhead
 

@@ -18,8 +18,7 @@ from leapp_policy.contract.ranges import input_ranges
 from leapp_policy.deploy.policy_runner import PolicyRunner, load
 from leapp_policy.errors import ConfigError
 from leapp_policy.exec.warp_settings import warp_settings
-from leapp_policy.rollout.config import ChecksCfg, ParityCfg, ParityMode
-from leapp_policy.rollout.fresh import Ranges
+from leapp_policy.rollout.config import ChecksCfg, ParityCfg, ParityMode, Ranges
 from leapp_policy.rollout.junit import write_junit
 from leapp_policy.rollout.parity import check_parity, check_recording
 from leapp_policy.rollout.recording import read_recording, write_recording
