@@ -9,8 +9,9 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
+from leapp_policy.artifact.document import manifest_document
 from leapp_policy.artifact.folder import SEGMENTS_NAME, system_information, write_json
-from leapp_policy.artifact.manifest import ModelEntry, file_digest, file_md5, manifest_document, sealed_text
+from leapp_policy.artifact.manifest import ModelEntry, file_digest, file_md5, sealed_text
 from leapp_policy.artifact.open_ends import traced_policy
 from leapp_policy.artifact.picture import draw_pipeline
 from leapp_policy.artifact.seal import write_model_metadata
