@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onboard/json_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,14 +11,15 @@ namespace leapp_policy::onboard {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kLargestFloat = std::numeric_limits<float>::max();
 constexpr double kLongestSeconds = 1e6;
+
+}  // namespace
 
 std::string Shown(const Json& json) {
   const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
-
-}  // namespace
 
 JsonReader::JsonReader(const Json& json, std::string where)
     : json_(json), where_(std::move(where)) {
@@ -98,7 +100,10 @@ std::vector<float> JsonReader::Numbers(const std::string& key, size_t dim, float
   if (found == nullptr) return std::vector<float>(dim, open);
   const auto one = [&](const Json& value) {
     if (value.is_null()) return open;
-    if (!value.is_number()) Refuse(key, "must hold numbers, got " + Shown(value));
+    // Infinity would be no limit and no scale; what is open is written as null.
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= kLargestFloat)) {
+      Refuse(key, "must hold numbers of float32, got " + Shown(value));
+    }
     return value.get<float>();
   };
   if (!found->is_array()) return std::vector<float>(dim, one(*found));
@@ -146,7 +151,9 @@ std::vector<uint32_t> JsonReader::Order(const std::string& key, size_t dim, uint
   for (const uint32_t each : order) {
     if (each >= limit) Refuse(key, "reaches past the " + std::to_string(limit) + " elements");
   }
-  if (std::set<uint32_t>(order.begin(), order.end()).size() != order.size()) {
+  std::vector<uint32_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
     Refuse(key, "must have each element once, got " + Shown(*found));
   }
   return order;
