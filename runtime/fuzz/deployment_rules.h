@@ -39,6 +39,7 @@ inline void ExpectSignals(const onboard::Deployment& deployment) {
   size_t elements = 0;
   for (const onboard::SignalSpec& each : deployment.signals) {
     Expect(names.insert(each.name).second, "names of signals are unique", each.name);
+    Expect(each.name.find('\0') == std::string::npos, "a name has no NUL");
     ExpectOrder(each.index, each.index.size(), deployment.sensor_floats, each.name);
     Expect(each.stale_after_ns >= 0, "an age is not negative", each.name);
     Expect(!each.age_index || *each.age_index < deployment.sensor_floats,

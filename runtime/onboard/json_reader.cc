@@ -14,6 +14,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kLargestFloat = std::numeric_limits<float>::max();
 constexpr double kLongestSeconds = 1e6;
 
+bool IsControl(char each) { return static_cast<unsigned char>(each) < 0x20 || each == 0x7f; }
+
 }  // namespace
 
 std::string Shown(const Json& json) {
@@ -32,8 +34,10 @@ std::string JsonReader::Path(const std::string& key) const {
 }
 
 void JsonReader::Refuse(const std::string& key, const std::string& what) const {
-  throw Error(LP_BAD_METADATA,
-              "'" + Path(key) + "' of deploy.json " + what + "; pack the policy again.");
+  std::string sentence = "'" + Path(key) + "' of deploy.json " + what + "; pack the policy again.";
+  // A key may hold anything; a zero would cut off the rest.
+  std::replace_if(sentence.begin(), sentence.end(), &IsControl, '?');
+  throw Error(LP_BAD_METADATA, sentence);
 }
 
 const Json* JsonReader::Find(const std::string& key) {
@@ -49,18 +53,22 @@ const Json& JsonReader::Need(const std::string& key) {
 }
 
 std::string JsonReader::Text(const std::string& key) {
-  const Json& value = Need(key);
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
-    Refuse(key, "must be a text, got " + Shown(value));
-  }
-  return value.get<std::string>();
+  Need(key);
+  const std::string text = TextOr(key, "");
+  if (text.empty()) Refuse(key, "must be a text, got \"\"");
+  return text;
 }
 
 std::string JsonReader::TextOr(const std::string& key, const std::string& fallback) {
   const Json* found = Find(key);
   if (found == nullptr) return fallback;
   if (!found->is_string()) Refuse(key, "must be a text, got " + Shown(*found));
-  return found->get<std::string>();
+  const std::string text = found->get<std::string>();
+  // It goes into messages, and to ONNX Runtime and the system as a name that ends with a zero.
+  if (std::any_of(text.begin(), text.end(), &IsControl)) {
+    Refuse(key, "must be a text without control characters, got " + Shown(*found));
+  }
+  return text;
 }
 
 double JsonReader::Number(const std::string& key) {

@@ -19,7 +19,7 @@ using leapp_policy::onboard::ParseDeployment;
 using leapp_policy::test::FakeDocument;
 using leapp_policy::test::Json;
 
-void Refuse(const char* pointer, const Json& value, const std::string& text) {
+void Refuse(const std::string& pointer, const Json& value, const std::string& text) {
   Json document = FakeDocument();
   document[Json::json_pointer(pointer)] = value;
   CHECK_ERROR(LP_BAD_METADATA, text, ParseDeployment(document.dump(), "f"));
@@ -50,6 +50,9 @@ void TestRefusals() {
   CHECK_ERROR(LP_BAD_METADATA, "must be an object", ParseDeployment("[]", "f"));
   Refuse("/version", 2, "'version' of deploy.json must be 1, got 2");
   Refuse("/typo", 1, "'typo' of deploy.json is no known key");
+  Refuse(std::string("/ty\0po", 6), 1, "'ty?po' of deploy.json is no known key; a typo may hide");
+  Refuse("/name", std::string("a\0b", 3), "without control characters, got \"a\\u0000b\"; pack");
+  Refuse("/name", "", "must be a text, got \"\"");
   Refuse("/safety/blend_in", 1, "'safety.blend_in' of deploy.json is no known key");
   Refuse("/rate_hz", 0, "'rate_hz'");
   Refuse("/rate_hz", "50", "must be a number");
