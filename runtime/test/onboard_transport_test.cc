@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -44,7 +45,7 @@ class QueueTransport : public Transport {
   size_t Receive(uint8_t* into, size_t room) noexcept override {
     if (in.empty()) return kNoPacket;
     const size_t bytes = std::min(room, in.front().size());
-    std::memcpy(into, in.front().data(), bytes);
+    std::copy_n(in.front().begin(), bytes, into);
     in.pop_front();
     return bytes;
   }
