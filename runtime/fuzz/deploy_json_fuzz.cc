@@ -27,7 +27,7 @@ constexpr int kSteps = 24;
 
 void Fill(const TensorSpec& spec, Script* script, void* memory) {
   if (spec.dtype == DType::kFloat32) {
-    for (size_t i = 0; i < spec.elements(); ++i) static_cast<float*>(memory)[i] = script->Number();
+    script->Numbers(static_cast<float*>(memory), spec.elements());
   } else {
     std::memset(memory, script->Byte(), spec.bytes());
   }
@@ -109,11 +109,7 @@ class Bench {
   }
 
   void Measure() {
-    for (float& each : values_) each = script_->Number();
-    // So small that it is within most ranges, and nothing but finite.
-    if (script_->Byte() % 4 != 0) {
-      for (float& each : values_) each = std::isfinite(each) ? std::fmod(each, 0.5f) : 0.0f;
-    }
+    script_->Numbers(values_.data(), values_.size());
     const bool any = script_->Byte() % 8 == 0;
     input_.sensors.time_ns = any ? static_cast<int64_t>(script_->Word()) : now_ns_;
     ++input_.sensors.sequence;

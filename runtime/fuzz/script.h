@@ -35,10 +35,19 @@ class Script {
     return word;
   }
 
-  // Mostly an ordinary number, now and then one that is not.
-  float Number() {
+  // From -0.5 to 0.5: within most ranges.
+  float Small() { return (static_cast<float>(Byte()) - 127.5f) / 255.0f; }
+
+  // As far from each other as two numbers can be.
+  float Largest() {
+    return Byte() % 2 == 0 ? std::numeric_limits<float>::max()
+                           : std::numeric_limits<float>::lowest();
+  }
+
+  // Mostly a small number, now and then one that is none.
+  float Any() {
     const uint8_t how = Byte();
-    if (how < 0xE0) return (static_cast<float>(how) - 112.0f) / 224.0f;
+    if (how < 0xE0) return Small();
     switch (how % 8) {
       case 0:
         return std::numeric_limits<float>::quiet_NaN();
@@ -47,9 +56,8 @@ class Script {
       case 2:
         return -std::numeric_limits<float>::infinity();
       case 3:
-        return std::numeric_limits<float>::max();
       case 4:
-        return std::numeric_limits<float>::lowest();
+        return Largest();
       case 5:
         return std::numeric_limits<float>::denorm_min();
       default: {
@@ -61,8 +69,12 @@ class Script {
     }
   }
 
+  void Numbers(float* to, size_t count) {
+    const uint8_t how = Byte() % 8;
+    for (size_t i = 0; i < count; ++i) to[i] = how == 0 ? Any() : how < 3 ? Largest() : Small();
+  }
+
   bool done() const { return left_ == 0; }
-  size_t left() const { return left_; }
 
  private:
   const uint8_t* data_;
