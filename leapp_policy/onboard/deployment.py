@@ -199,4 +199,7 @@ def _side(value: Any, dim: int, default: float) -> NDArray[np.float32]:
     values = value if isinstance(value, list) else [value] * dim
     if len(values) != dim:
         raise ValueError(f"{len(values)} bounds for {dim} elements")
+    largest = float(np.finfo(np.float32).max)
+    if not all(each is None or abs(each) <= largest for each in values):
+        raise ValueError(f"bounds must be numbers of float32, got {values}")
     return np.array([default if each is None else each for each in values], dtype=np.float32)

@@ -125,12 +125,15 @@ class TargetGuard:
             wanted: The policy's, in the sent order, all finite.
             now_ns: Time [ns].
         """
-        passed = now_ns - self._began_ns
+        # A clock that runs back begins the blend again and never goes out beyond its ends.
+        passed = max(now_ns - self._began_ns, 0)
         value = wanted
         if self.placed and passed < self._blend_in_ns:
             t = np.float32(passed / self._blend_in_ns)
             share = t * t * (np.float32(3.0) - np.float32(2.0) * t)  # no jump in speed at either end
-            value = self._from + share * (wanted - self._from)
+            # In float64: the difference of two float32 may be infinite.
+            start = self._from.astype(np.float64)
+            value = (start + np.float64(share) * (wanted.astype(np.float64) - start)).astype(np.float32)
         value = np.minimum(np.maximum(value, self._spec.lower), self._spec.upper)
         if self.placed:
             # Held last: a robot outside of its limits is led back at this rate and never thrown.

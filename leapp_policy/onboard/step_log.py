@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,30 @@ from leapp_policy.errors import ArtifactError
 from leapp_policy.onboard.packet import Control
 from leapp_policy.onboard.runner import Sensors, StepInput
 
-_HEADER = struct.Struct("<8sIIIIqII128s768sQQqqqQ")
-_MAGIC, _VERSION = b"LPLOG1\0\0", 1
+_MAGIC, _VERSION = b"LPLOG1", 1
 _HAS_SENSORS, _MISSED_BEFORE = 1, 2
-_FIELDS = [
+_MOST_FLOATS = 16000  # a packet holds no more
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("record_bytes", "<u4"),
+        ("sensor_floats", "<u4"),
+        ("dim", "<u4"),
+        ("period_ns", "<i8"),
+        ("auto_start", "<u4"),
+        ("policies", "<u4"),
+        ("digest", "S64", (2,)),
+        ("settings", "S768"),
+        ("steps", "<u8"),
+        ("dropped", "<u8"),
+        ("wall_ns", "<i8"),
+        ("cpu_ns", "<i8"),
+        ("rss_kb", "<i8"),
+        ("rejected", "<u8"),
+    ]
+)
+_RECORD = [
     ("step", "<u8"),
     ("planned_ns", "<i8"),
     ("now_ns", "<i8"),
@@ -71,6 +90,18 @@ class StepLog:
             yield StepInput(int(each["now_ns"]), sensors, control, bool(flags & _MISSED_BEFORE))
 
 
+def record_dtype(sensor_floats: int, dim: int) -> np.dtype[Any]:
+    """Return the layout of a record.
+
+    Args:
+        sensor_floats: Floats in the payload of a sensor packet.
+        dim: Targets.
+    """
+    values = [("sensors", "<f4", (sensor_floats,)), ("action", "<f4", (dim,)), ("targets", "<f4", (dim,))]
+    padding = -np.dtype([*_RECORD, *values]).itemsize % 8  # a record ends on a multiple of 8 bytes
+    return np.dtype([*_RECORD, *values, *([("padding", f"V{padding}")] if padding else [])])
+
+
 def read_log(path: Path) -> StepLog:
     """Read a log.
 
@@ -78,21 +109,32 @@ def read_log(path: Path) -> StepLog:
         path: The file.
 
     Raises:
-        ArtifactError: It cannot be read, or is no log.
+        ArtifactError: It cannot be read, is no log, or is damaged.
     """
     try:
         data = path.read_bytes()
-        magic, version, size, sensors, dim, period, auto, _, _, settings, *figures = _HEADER.unpack_from(data)
-    except (OSError, struct.error) as error:
+        header = np.frombuffer(data, HEADER, 1)[0]
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"Log '{path}' cannot be read ({error}); name a file of leapp-run --log") from error
-    if (magic, version) != (_MAGIC, _VERSION):
+    if (header["magic"], header["version"]) != (_MAGIC, _VERSION):
         raise ArtifactError(f"Log '{path}' must have version {_VERSION}; name a file of leapp-run --log")
-    values: list[Any] = [("sensors", "<f4", (sensors,)), ("action", "<f4", (dim,)), ("targets", "<f4", (dim,))]
-    used = np.dtype([*_FIELDS, *values])
-    # A record ends on a multiple of 8 bytes.
-    kind = np.dtype([*_FIELDS, *values, ("padding", f"V{size - used.itemsize}")]) if size > used.itemsize else used
-    count = (len(data) - _HEADER.size) // size
-    records = np.frombuffer(data, kind, count, _HEADER.size)
-    _, _, wall_ns, cpu_ns, max_rss_kb, _ = figures
-    text = settings.split(b"\0", 1)[0].decode()
-    return StepLog(records, period, bool(auto), json.loads(text or "{}"), wall_ns, cpu_ns, max_rss_kb)
+    sensor_floats, dim = int(header["sensor_floats"]), int(header["dim"])
+    kind = record_dtype(min(sensor_floats, _MOST_FLOATS), min(dim, _MOST_FLOATS))
+    if max(sensor_floats, dim) > _MOST_FLOATS or header["record_bytes"] != kind.itemsize:
+        raise ArtifactError(
+            f"Log '{path}' says {header['record_bytes']} bytes for {sensor_floats} floats of sensors and {dim} "
+            "targets, which do not fit; it is damaged, copy it again"
+        )
+    try:
+        settings = json.loads(header["settings"] or b"{}")
+    except ValueError as error:
+        raise ArtifactError(f"Log '{path}' has settings that are no JSON; it is damaged, copy it again") from error
+    return StepLog(
+        records=np.frombuffer(data, kind, (len(data) - HEADER.itemsize) // kind.itemsize, HEADER.itemsize),
+        period_ns=int(header["period_ns"]),
+        auto_start=bool(header["auto_start"]),
+        settings=settings,
+        wall_ns=int(header["wall_ns"]),
+        cpu_ns=int(header["cpu_ns"]),
+        max_rss_kb=int(header["rss_kb"]),
+    )
