@@ -58,6 +58,8 @@ if [[ $steps == *test* ]]; then
         --deselect tests/trace/test_rows.py::test_fresh_process_needs_neither_torch_nor_warp \
         --deselect tests/trace/test_rows.py::test_folder_is_used_by_nobody_else \
         --deselect tests/trace/test_rows.py::test_module_that_was_loaded_before -p no:cacheprovider --tb=short -rfE
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run blocks_on_cuda "$python" -P -m pytest -n "${WORKERS:-6}" tests/blocks/test_block_export.py \
+        -k acts_as_the_original -p no:cacheprovider --tb=short -rfE
 fi
 if [[ $steps == *scripts* ]]; then
     # The commands of the README; PARITY_ARGS='parity.episodes=10' makes the rollouts short.
