@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated robots of the tasks, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from leapp_policy.onboard.robot import RobotModel
+
+from .arm_reach import robot as arm
+from .go2_walk import robot as go2
+
+
+@dataclass(frozen=True)
+class TaskRobot:
+    """A robot that can be run as a process.
+
+    Attributes:
+        profile_path: What it offers, in its own names and orders.
+        make: Makes it from a profile and a ``seed`` of its first pose.
+    """
+
+    profile_path: Path
+    make: Callable[..., RobotModel]
+
+
+ROBOTS = {
+    "arm": TaskRobot(arm.PROFILE_PATH, arm.ArmRobot),
+    "go2": TaskRobot(go2.PROFILE_PATH, go2.make_robot),
+}
