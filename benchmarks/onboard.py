@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from leapp_policy.tasks.robots import ROBOTS
 from onboard_robots import EXPORTS, pack_robot
 
 from leapp_policy.onboard.trial import Trial, is_replay_equal, run_trial
@@ -60,7 +61,14 @@ def run_timing(
     robot = [*(["chrt", "-f", "10"] if fifo else []), *PROCESS, name]
     load_before = os.getloadavg()[0]
     with busy(threads):
-        trial = run_trial(folder, robot, seconds=seconds, robot_rate_hz=max(200.0, rate_hz), options=options, out=stem)
+        trial = run_trial(
+            folder,
+            robot,
+            seconds=seconds,
+            robot_rate_hz=max(ROBOTS[name].rate_hz, rate_hz),
+            options=options,
+            out=stem,
+        )
     return {
         "name": name,
         "rate_hz": rate_hz,
@@ -79,7 +87,7 @@ def run_timing(
 def run_fault(name: str, folder: Path, kind: str) -> dict[str, Any]:
     """One fault in the middle of a robot's run of 3 s: which states followed."""
     robot = [*PROCESS, name, "--fault", f"{kind}@1.0+0.3"]
-    trial = run_trial(folder, robot, seconds=3.0, robot_rate_hz=200.0)
+    trial = run_trial(folder, robot, seconds=3.0, robot_rate_hz=ROBOTS[name].rate_hz)
     state, why = FAULTS[kind]
     seen = states_after_start(trial)
     if state is None:
@@ -108,17 +116,17 @@ def states_after_start(trial: Trial) -> list[dict[str, Any]]:
 def timing_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return the runs as a Markdown table."""
     lines = [
-        "| robot | rate | priority | busy | load | p50 | p99 | p99.9 | max [us] | missed | steps | processor | MB | replay |",
+        "| robot | rate | priority | busy | load | p50 | p99 | p99.9 | max [us] | missed | steps | CPU | MB | replay |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in runs:
         report = each["report"]
         step, load, priority = report["step_us"], each["load_average_before"], each["fifo"] or "normal"
         lines.append(
-            f"| {each['name']} | {each['rate_hz']:g} Hz | {priority} | {each['busy_threads']} | {load:.1f} | {step['p50']:.0f} "
-            f"| {step['p99']:.0f} | {step['p99_9']:.0f} | {step['max']:.0f} | {report['deadline_misses']} "
-            f"| {report['running_steps']} | {each['cpu_percent']:.1f} % | {each['rss_mb']:.0f} "
-            f"| {'equal' if each['replay_equal'] else 'DIFFERS'} |"
+            f"| {each['name']} | {each['rate_hz']:g} Hz | {priority} | {each['busy_threads']} | {load:.1f} "
+            f"| {step['p50']:.0f} | {step['p99']:.0f} | {step['p99_9']:.0f} | {step['max']:.0f} "
+            f"| {report['deadline_misses']} | {report['running_steps']} | {each['cpu_percent']:.1f} % "
+            f"| {each['rss_mb']:.0f} | {'equal' if each['replay_equal'] else 'DIFFERS'} |"
         )
     return "\n".join(lines)
 
@@ -127,10 +135,9 @@ def task_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return how the robots did their tasks in the runs, as a Markdown table."""
     lines = ["| robot | rate | priority | busy | progress |", "|---|---|---|---|---|"]
     for each in runs:
+        which = f"| {each['name']} | {each['rate_hz']:g} Hz | {each['fifo'] or 'normal'} | {each['busy_threads']} "
         progress = ", ".join(f"{key} {value:.4g}" for key, value in each["robot"]["progress"].items())
-        lines.append(
-            f"| {each['name']} | {each['rate_hz']:g} Hz | {each['fifo'] or 'normal'} | {each['busy_threads']} | {progress} |"
-        )
+        lines.append(f"{which}| {progress} |")
     return "\n".join(lines)
 
 

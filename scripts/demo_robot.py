@@ -20,13 +20,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="deployment folder of leapp-policy pack")
     parser.add_argument("--robot", choices=ROBOTS, default="arm", help="which one the folder was packed for")
     parser.add_argument("--seconds", type=float, default=12.0)
-    parser.add_argument("--robot-rate-hz", type=float, default=200.0, help="how often the robot sends sensors")
+    parser.add_argument("--robot-rate-hz", type=float, help="how often the robot sends sensors; its own by default")
     parser.add_argument("--out", type=Path, default=Path("outputs/demo_robot"), help="stem of log, report and picture")
     args = parser.parse_args()
-    print(f"Starting leapp-run on '{args.folder}' and robot '{args.robot}' in MuJoCo for {args.seconds:g} s …", flush=True)
+    print(
+        f"Starting leapp-run on '{args.folder}' and robot '{args.robot}' in MuJoCo for {args.seconds:g} s …", flush=True
+    )
+    rate = args.robot_rate_hz or ROBOTS[args.robot].rate_hz
     command = [sys.executable, str(PROCESS), "--robot", args.robot]
     try:
-        trial = run_trial(args.folder, command, seconds=args.seconds, robot_rate_hz=args.robot_rate_hz, out=args.out)
+        trial = run_trial(args.folder, command, seconds=args.seconds, robot_rate_hz=rate, out=args.out)
     except LeappPolicyError as error:
         sys.exit(f"Demo failed: {error}")
     print(describe(trial))
@@ -65,8 +68,9 @@ def describe_progress(progress: Mapping[str, float]) -> list[str]:
     if "upright" in progress:
         lines.append(
             f"  walking      {'fell after' if progress['fell'] else 'upright for'} {progress['upright']:.1f} of "
-            f"{progress['simulated']:.1f} s, {progress['distance']:.2f} m along the first heading, "
-            f"{progress['speed']:.2f} m/s, largest tilt {progress['tilt']:.2f} rad"
+            f"{progress['simulated']:.1f} s, {progress['way']:.2f} m along its heading and "
+            f"{progress['distance']:.2f} m along the first, {progress['speed']:.2f} m/s, "
+            f"largest tilt {progress['tilt']:.2f} rad"
         )
     return lines
 

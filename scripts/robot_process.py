@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--robot", choices=ROBOTS, default="arm")
     parser.add_argument("--transport", required=True, help="shm:NAME or udp:PORT")
     parser.add_argument("--profile", type=Path, help="robot profile; the robot's own by default")
-    parser.add_argument("--rate-hz", type=float, default=500.0, help="how often sensors are sent")
+    parser.add_argument("--rate-hz", type=float, help="how often sensors are sent; the robot's own by default")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=100, help="of the first pose and of an arm's goals")
     parser.add_argument("--fault", action="append", default=[], help="KIND@START+DURATION, e.g. nan@2.0+0.1")
@@ -34,7 +34,7 @@ def main() -> None:
             robot.make(profile, seed=args.seed),
             args.transport,
             target_floats=len(profile.joints),
-            rate_hz=args.rate_hz,
+            rate_hz=args.rate_hz or robot.rate_hz,
             faults=[parse_fault(each) for each in args.fault],
         )
         report = process.run(args.seconds)

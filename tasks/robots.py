@@ -20,13 +20,15 @@ class TaskRobot:
     Attributes:
         profile_path: What it offers, in its own names and orders.
         make: Makes it from a profile and a ``seed`` of its first pose.
+        rate_hz: How often it sends sensors [Hz].
     """
 
     profile_path: Path
     make: Callable[..., RobotModel]
+    rate_hz: float
 
 
 ROBOTS = {
-    "arm": TaskRobot(arm.PROFILE_PATH, arm.ArmRobot),
-    "go2": TaskRobot(go2.PROFILE_PATH, go2.make_robot),
+    "arm": TaskRobot(arm.PROFILE_PATH, arm.ArmRobot, 200.0),
+    "go2": TaskRobot(go2.PROFILE_PATH, go2.make_robot, 500.0),
 }

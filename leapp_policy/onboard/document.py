@@ -13,9 +13,9 @@ import numpy as np
 from leapp_policy.artifact.manifest import Manifest, ModelEntry
 from leapp_policy.contract.binding import ActionBinding, Binding, TermBinding, bind
 from leapp_policy.contract.binding_checks import term_elements
-from leapp_policy.contract.plain import Range
+from leapp_policy.contract.plain import Pair, Range
 from leapp_policy.contract.ranges import bounds
-from leapp_policy.contract.robot import RobotProfile, Signal, permutation
+from leapp_policy.contract.robot import RobotJoint, RobotProfile, Signal, permutation
 from leapp_policy.contract.schema import ActionSpec, Contract
 from leapp_policy.errors import ContractError
 from leapp_policy.specs import TensorSpec
@@ -178,8 +178,11 @@ def _open_inputs(manifest: Manifest, fed: set[str]) -> Iterator[tuple[ModelEntry
 def _robot_problems(contract: Contract, robot: RobotProfile, binding: Binding, driving: ActionBinding) -> Iterator[str]:
     joints = {each.name: each for each in robot.joints}
     driven = [joints[name] for name in driving.joints]
-    for key, remedy in (("position_limits", "targets are clamped to them"), ("velocity_limit", "it bounds a step")):
-        lacking = [each.name for each in driven if getattr(each, key) is None]
+    for key, limit, remedy in (
+        ("position_limits", _target_limits, "targets are clamped to them"),
+        ("velocity_limit", _target_rate, "it bounds a step"),
+    ):
+        lacking = [each.name for each in driven if limit(each) is None]
         if lacking:
             yield f"joints {lacking} of the robot have no {key}; state it, {remedy}"
     if robot.safety.blend_in_s > 0.0 and _measured(driving, robot) is None:
@@ -307,7 +310,7 @@ def _bounds_json(low: np.ndarray, high: np.ndarray) -> list[Any]:
 def _targets(driving: ActionBinding, output: tuple[str, str], robot: RobotProfile) -> dict[str, Any]:
     joints = {each.name: each for each in robot.joints}
     driven = [joints[name] for name in driving.joints]
-    limits = [each.position_limits or (None, None) for each in driven]
+    limits = [_target_limits(each) or (None, None) for each in driven]
     measured = _measured(driving, robot)
     return {
         "model": output[0],
@@ -317,9 +320,17 @@ def _targets(driving: ActionBinding, output: tuple[str, str], robot: RobotProfil
         "unit": driving.action.unit or "",
         "lower": [each[0] for each in limits],
         "upper": [each[1] for each in limits],
-        "max_rate": [each.velocity_limit for each in driven],
+        "max_rate": [_target_rate(each) for each in driven],
         "measured": measured,
     }
+
+
+def _target_limits(joint: RobotJoint) -> Pair | None:
+    return joint.position_limits if joint.target_limits is None else joint.target_limits
+
+
+def _target_rate(joint: RobotJoint) -> float | None:
+    return joint.velocity_limit if joint.target_rate is None else joint.target_rate
 
 
 def _measured(driving: ActionBinding, robot: RobotProfile) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ class WalkRobot:
         self._driven = _places(physics.joint_names, joints, f"joints of robot '{profile.name}'")
         self._orders = {each.name: self._order(each) for each in profile.signals}
         physics.stand(np.random.default_rng(seed))
-        self._seconds = self._upright = self._walked = self._tilt = 0.0
+        self._seconds = self._upright = self._driven_seconds = self._way = self._tilt = 0.0
         self._fell = False
 
     def sense(self) -> dict[str, NDArray[np.float32]]:
@@ -60,9 +60,10 @@ class WalkRobot:
         goal = body.default_pose if targets is None else targets[self._driven].astype(np.float64)
         body.advance(goal, seconds, braked=braked)
         self._seconds += seconds
-        if targets is not None:
-            self._walked += seconds
         stance = body.stance
+        self._way += seconds * stance.speed
+        if targets is not None:
+            self._driven_seconds += seconds
         self._fell = self._fell or not stance.is_upright
         if not self._fell:
             self._upright, self._tilt = self._seconds, max(self._tilt, stance.tilt)
@@ -71,16 +72,16 @@ class WalkRobot:
         """Return how it walks.
 
         ``upright`` [s] until it fell, of ``simulated`` [s]; ``fell``; ``distance`` [m] along the first heading;
-        ``speed`` [m/s], that distance over the time since the first targets; ``tilt`` [rad], the largest before it
-        fell.
+        ``way`` [m] along its own heading, and ``speed`` [m/s], that way over the time since the first targets;
+        ``tilt`` [rad], the largest before it fell.
         """
-        distance = self.physics.stance.distance
         return {
             "simulated": round(self._seconds, 6),
             "upright": round(self._upright, 6),
             "fell": self._fell,
-            "distance": distance,
-            "speed": distance / self._walked if self._walked else 0.0,
+            "distance": self.physics.stance.distance,
+            "way": self._way,
+            "speed": self._way / self._driven_seconds if self._driven_seconds else 0.0,
             "tilt": self._tilt,
         }
 
@@ -99,7 +100,8 @@ class WalkRobot:
         ours = {**SIGNAL_NAMES, **dict.fromkeys(("joint_pos", "joint_vel"), self.physics.joint_names)}
         if signal.name not in ours:
             raise ContractError(
-                f"Signal '{signal.name}' of robot '{self.profile.name}' must be one of {sorted(ours)}; correct the profile"
+                f"Signal '{signal.name}' of robot '{self.profile.name}' must be one of {sorted(ours)}; correct the "
+                "profile"
             )
         wanted = term_elements(signal, self.profile.joints) or ()
         return _places(wanted, ours[signal.name], f"elements of signal '{signal.name}'")
