@@ -23,9 +23,7 @@ def main() -> None:
     parser.add_argument("--robot-rate-hz", type=float, help="how often the robot sends sensors; its own by default")
     parser.add_argument("--out", type=Path, default=Path("outputs/demo_robot"), help="stem of log, report and picture")
     args = parser.parse_args()
-    print(
-        f"Starting leapp-run on '{args.folder}' and robot '{args.robot}' in MuJoCo for {args.seconds:g} s …", flush=True
-    )
+    print(f"Starting leapp-run on '{args.folder}' and '{args.robot}' in MuJoCo for {args.seconds:g} s …", flush=True)
     rate = args.robot_rate_hz or ROBOTS[args.robot].rate_hz
     command = [sys.executable, str(PROCESS), "--robot", args.robot]
     try:

@@ -18,7 +18,7 @@ from leapp_policy.specs import TensorSemantics
 from .robot import SIGNAL_NAMES, WalkerCfg
 
 _START_LEAN = 0.2  # x and y of a quaternion that leans by 0.4 rad
-_START_POSE = 0.5
+_START_POSE = 0.8  # drives are soft: a Go2 that stands at rest sags by 0.5 rad in its calves
 
 
 def model_joints(model: mujoco.MjModel, walker: WalkerCfg) -> tuple[str, ...]:
