@@ -48,7 +48,7 @@ def pack_robot(name: str, out: Path, rate_hz: float, *, patient: bool = False) -
         name: One of ``EXPORTS``.
         out: Folder for the artifact and the deployment folder.
         rate_hz: Control rate [Hz].
-        patient: With signals that are stale after 2 s alone, and holding until they are good again.
+        patient: With signals that are stale after 2 s alone, and whose ranges are not looked at.
     """
     torch.set_num_threads(1)
     artifact = out / f"{name}_{rate_hz:g}hz"
@@ -59,6 +59,6 @@ def pack_robot(name: str, out: Path, rate_hz: float, *, patient: bool = False) -
         # The robot's process competes for the cores, too: its pauses, or a fall, must not end a run that measures the
         # runner.
         signals = tuple(replace(each, stale_after_s=2.0) for each in robot.signals)
-        robot = replace(robot, signals=signals, safety=replace(robot.safety, hold_s=600.0))
+        robot = replace(robot, signals=signals, safety=replace(robot.safety, on_range="off"))
     folder = out / f"{artifact.name}_{'patient_' if patient else ''}robot"
     return pack(artifact, robot, folder, find_native_files(this_target(), with_warp=True))

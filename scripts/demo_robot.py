@@ -21,13 +21,16 @@ def main() -> None:
     parser.add_argument("--robot", choices=ROBOTS, default="arm", help="which one the folder was packed for")
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--robot-rate-hz", type=float, help="how often the robot sends sensors; its own by default")
+    parser.add_argument("--transport", help="shm:NAME or udp:PORT; shared memory by default")
     parser.add_argument("--out", type=Path, default=Path("outputs/demo_robot"), help="stem of log, report and picture")
     args = parser.parse_args()
     print(f"Starting leapp-run on '{args.folder}' and '{args.robot}' in MuJoCo for {args.seconds:g} s …", flush=True)
     rate = args.robot_rate_hz or ROBOTS[args.robot].rate_hz
     command = [sys.executable, str(PROCESS), "--robot", args.robot]
     try:
-        trial = run_trial(args.folder, command, seconds=args.seconds, robot_rate_hz=rate, out=args.out)
+        trial = run_trial(
+            args.folder, command, seconds=args.seconds, robot_rate_hz=rate, address=args.transport, out=args.out
+        )
     except LeappPolicyError as error:
         sys.exit(f"Demo failed: {error}")
     print(describe(trial))
