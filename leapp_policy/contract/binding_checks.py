@@ -139,6 +139,10 @@ def _joint_problems(contract: Contract, robot: RobotProfile) -> Iterator[str]:
             wanted, limit = getattr(joint, key), getattr(other, key)
             if wanted is not None and limit is not None and wanted > limit:
                 yield f"joint '{joint.name}' may have a {key} of {wanted:g}, the robot's is {limit:g}"
+        for key in ("kp", "kd"):
+            wanted, gain = getattr(joint, key), getattr(other, key)
+            if wanted is not None and gain is not None and not math.isclose(wanted, gain, rel_tol=1e-3):
+                yield f"joint '{joint.name}' needs {key} {wanted:g}, the robot's drive has {gain:g}; set its gain"
         if joint.position_limits is not None and other.position_limits is not None:
             yield from _limit_problems(joint, other)
 

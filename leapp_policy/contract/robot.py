@@ -10,7 +10,7 @@ from typing import Self
 
 import yaml
 
-from leapp_policy.contract.plain import Plain
+from leapp_policy.contract.plain import Pair, Plain
 from leapp_policy.contract.schema import Joint, Term
 from leapp_policy.errors import ContractError
 
@@ -44,6 +44,27 @@ class Signal(Term):
                 f"must have a rate_hz of at least 0 and a stale_after_s above 0, got {self.rate_hz:g}, "
                 f"{self.stale_after_s}"
             )
+
+
+@dataclass(frozen=True)
+class RobotJoint(Joint):
+    """A joint of a robot, and which targets its drive may get.
+
+    A drive of low gain follows a target loosely: policies ask it for torque by targets past the end of the joint, and
+    by targets that jump. Such a robot states wider limits for targets than for the joint.
+
+    Attributes:
+        target_limits: Where targets may go [rad or m]; None for ``position_limits``.
+        target_rate: Largest change of a target [rad/s or m/s]; None for ``velocity_limit``.
+    """
+
+    target_limits: Pair | None = None
+    target_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_rate is not None and self.target_rate <= 0.0:
+            raise self.refuse(f"must have a target_rate above 0, got {self.target_rate:g}")
 
 
 @dataclass(frozen=True)
@@ -86,21 +107,22 @@ class RobotProfile(Plain):
         name: Its name.
         signals: What it measures or is asked for, e.g. ``Signal("base_ang_vel", 3, unit="rad/s", frame="base")``,
             in the order in which it sends them; a ``Term`` becomes a sensor.
-        joints: Its joints in its own order; limits and gains where known.
+        joints: Its joints in its own order; limits and gains where known; a ``Joint`` becomes a ``RobotJoint``.
         rate_hz: Rate of its control loop [Hz]; 0 where unknown.
         safety: What is done around the policy.
     """
 
     name: str
     signals: tuple[Signal, ...] = ()
-    joints: tuple[Joint, ...] = ()
+    joints: tuple[RobotJoint, ...] = ()
     rate_hz: float = 0.0
     safety: Safety = Safety()
 
     def __post_init__(self) -> None:
-        signals = self.signals
-        if isinstance(signals, list | tuple):
-            object.__setattr__(self, "signals", tuple(_as_signal(each) for each in signals))
+        for key, kind in (("signals", Signal), ("joints", RobotJoint)):
+            values = getattr(self, key)
+            if isinstance(values, list | tuple):
+                object.__setattr__(self, key, tuple(_as_kind(kind, each) for each in values))
         super().__post_init__()
         for what, names in (("signal", self.signals), ("joint", self.joints)):
             found = [each.name for each in names]
@@ -173,7 +195,10 @@ def permutation(wanted: Sequence[str], offered: Sequence[str]) -> tuple[int, ...
     return None if found == tuple(range(len(offered))) else found
 
 
-def _as_signal(value: object) -> object:
-    if isinstance(value, Term) and not isinstance(value, Signal):
-        return Signal(**{each.name: getattr(value, each.name) for each in fields(Term)})
-    return value
+def _as_kind(kind: type[Signal] | type[RobotJoint], value: object) -> object:
+    """Make the robot's kind of a term or a joint; leave anything else as it is."""
+    base = kind.__base__
+    assert base is not None
+    if type(value) is not base:
+        return value
+    return kind(**{each.name: getattr(value, each.name) for each in fields(base)})  # pyright: ignore[reportArgumentType]

@@ -11,7 +11,7 @@ from leapp_policy.contract.binding import ActionBinding, Binding
 from leapp_policy.contract.robot import RobotProfile
 from leapp_policy.contract.schema import ActionSpec, Contract
 from leapp_policy.errors import ContractError
-from leapp_policy.onboard.document_targets import measured_pose
+from leapp_policy.onboard.document_targets import measured_pose, target_limits, target_rate
 from leapp_policy.specs import TensorSpec
 
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
@@ -142,8 +142,11 @@ def robot_problems(contract: Contract, robot: RobotProfile, binding: Binding, dr
     """
     joints = {each.name: each for each in robot.joints}
     driven = [joints[name] for name in driving.joints]
-    for key, remedy in (("position_limits", "targets are clamped to them"), ("velocity_limit", "it bounds a step")):
-        lacking = [each.name for each in driven if getattr(each, key) is None]
+    for key, limit, remedy in (
+        ("position_limits", target_limits, "targets are clamped to them"),
+        ("velocity_limit", target_rate, "it bounds a step"),
+    ):
+        lacking = [each.name for each in driven if limit(each) is None]
         if lacking:
             yield f"joints {lacking} of the robot have no {key}; state it, {remedy}"
     if robot.safety.blend_in_s > 0.0 and measured_pose(driving, robot) is None:

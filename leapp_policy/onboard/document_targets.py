@@ -7,7 +7,8 @@ from typing import Any
 
 from leapp_policy.contract.binding import ActionBinding
 from leapp_policy.contract.binding_checks import term_elements
-from leapp_policy.contract.robot import RobotProfile, permutation
+from leapp_policy.contract.plain import Pair
+from leapp_policy.contract.robot import RobotJoint, RobotProfile, permutation
 
 
 def target_entry(driving: ActionBinding, output: tuple[str, str], robot: RobotProfile) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def target_entry(driving: ActionBinding, output: tuple[str, str], robot: RobotPr
     """
     joints = {each.name: each for each in robot.joints}
     driven = [joints[name] for name in driving.joints]
-    limits = [each.position_limits or (None, None) for each in driven]
+    limits = [target_limits(each) or (None, None) for each in driven]
     measured = measured_pose(driving, robot)
     return {
         "model": output[0],
@@ -30,9 +31,27 @@ def target_entry(driving: ActionBinding, output: tuple[str, str], robot: RobotPr
         "unit": driving.action.unit or "",
         "lower": [each[0] for each in limits],
         "upper": [each[1] for each in limits],
-        "max_rate": [each.velocity_limit for each in driven],
+        "max_rate": [target_rate(each) for each in driven],
         "measured": measured,
     }
+
+
+def target_limits(joint: RobotJoint) -> Pair | None:
+    """Return where a joint's target may lie: where it says so, else where the joint may be; None where neither is said.
+
+    Args:
+        joint: A joint of the robot.
+    """
+    return joint.position_limits if joint.target_limits is None else joint.target_limits
+
+
+def target_rate(joint: RobotJoint) -> float | None:
+    """Return how fast a joint's target may change: where it says so, else its velocity limit; None for neither.
+
+    Args:
+        joint: A joint of the robot.
+    """
+    return joint.velocity_limit if joint.target_rate is None else joint.target_rate
 
 
 def measured_pose(driving: ActionBinding, robot: RobotProfile) -> dict[str, Any] | None:

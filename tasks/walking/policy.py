@@ -16,7 +16,7 @@ from leapp_policy.exec import LaunchContext
 
 from .kernels import joint_targets_kernel
 from .robot import WalkerCfg
-from .signals import check_signals, reset_rows, walk_semantics
+from .signals import check_signals, reset_rows, walk_contract, walk_semantics
 
 _NODE = "walk"
 _SIGNALS = ("base_quat", "base_ang_vel", "joint_pos", "joint_vel", "velocity_command")
@@ -33,6 +33,7 @@ class WalkPolicy(nn.Module, ABC):
     Attributes:
         num_envs: Batch size.
         network: The trained network.
+        contract: What a robot must know besides the meaning of signals.
         state: What the policy keeps, by name, batch first.
     """
 
@@ -59,6 +60,7 @@ class WalkPolicy(nn.Module, ABC):
         self.num_envs, self.network, self._device = num_envs, network, device
         self.to(device).eval()
         self._semantics = walk_semantics(walker, tuple(model_joints))
+        self.contract = walk_contract(walker, tuple(model_joints))
         with wp.ScopedDevice(device):
             places = [list(model_joints).index(name) for name in walker.joint_names]
             self._model_joint = wp.array(places, dtype=wp.int32)

@@ -11,10 +11,14 @@ import mujoco
 import torch
 from torch import Tensor
 
+from leapp_policy.contract.schema import Contract, Joint, StartEnvelope
 from leapp_policy.errors import ContractError
 from leapp_policy.specs import TensorSemantics
 
 from .robot import SIGNAL_NAMES, WalkerCfg
+
+_START_LEAN = 0.2  # x and y of a quaternion that leans by 0.4 rad
+_START_POSE = 0.8  # drives are soft: a Go2 that stands at rest sags by 0.5 rad in its calves
 
 
 def model_joints(model: mujoco.MjModel, walker: WalkerCfg) -> tuple[str, ...]:
@@ -68,6 +72,34 @@ def walk_semantics(walker: WalkerCfg, joints: tuple[str, ...]) -> dict[str, Tens
         "action": TensorSemantics("action/raw", "1", None, walker.joint_names),
         "joint_pos_target": TensorSemantics("target/joint/position", "rad", None, joints),
     }
+
+
+def walk_contract(walker: WalkerCfg, joints: tuple[str, ...]) -> Contract:
+    """Say what a robot must know besides the meaning of signals: the drives, and where the policy may be started.
+
+    It may be started where the robot stands still near its standing pose, leaning at most 0.4 rad to any side.
+
+    Args:
+        walker: What is known of the robot.
+        joints: Joints in the order of the model.
+    """
+    places = [walker.joint_names.index(name) for name in joints]
+    pose = [walker.default_pose[at] for at in places]
+    leaning = (-_START_LEAN, _START_LEAN)
+    return Contract(
+        joints=tuple(
+            Joint(name, default_pos=walker.default_pose[at], kp=walker.stiffness[at], kd=walker.damping[at])
+            for name, at in zip(joints, places, strict=True)
+        ),
+        start=StartEnvelope(
+            {
+                "base_quat": (leaning, leaning, (None, None), (None, None)),
+                "base_ang_vel": (-1.0, 1.0),
+                "joint_pos": tuple((each - _START_POSE, each + _START_POSE) for each in pose),
+                "joint_vel": (-2.0, 2.0),
+            }
+        ),
+    )
 
 
 def reset_rows(value: Tensor, initial: Tensor, rows: Sequence[int] | None) -> Tensor:

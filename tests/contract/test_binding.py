@@ -141,6 +141,21 @@ def test_limits(joint: Joint, match: str | None) -> None:
     assert [match] == [each.split("'hip' ", 1)[1] for each in found] if match else found == []
 
 
+GAINS = [
+    (Joint("hip", kp=25.0), "needs kp 25, the robot's drive has 20; set its gain"),
+    (Joint("hip", kd=0.25), "needs kd 0.25, the robot's drive has 0.5; set its gain"),
+    (Joint("hip", kp=20.0, kd=0.5), None),
+    (Joint("hip"), None),
+]
+
+
+@pytest.mark.parametrize(("joint", "match"), GAINS)
+def test_drives_have_the_gains_of_the_policy(joint: Joint, match: str | None) -> None:
+    """A target would make another torque than in the training."""
+    found = check_robot(Contract("p", joints=(joint,)), RobotProfile("r", (), (Joint("hip", kp=20.0, kd=0.5),)))
+    assert [match] == [each.split("'hip' ", 1)[1] for each in found] if match else found == []
+
+
 def test_gains_are_in_the_binding_s_warnings() -> None:
     """The last one who could see placeholder gains would not."""
     joints = tuple(replace(each, kp=0.0) for each in contracts.walker().joints)

@@ -12,7 +12,7 @@ import pytest
 import walkers
 
 from leapp_policy.artifact.manifest import Manifest, read_manifest
-from leapp_policy.contract import ActionSpec, Joint, RobotProfile, Safety, Signal
+from leapp_policy.contract import ActionSpec, Joint, RobotJoint, RobotProfile, Safety, Signal
 from leapp_policy.deploy.policy_runner import initial_values
 from leapp_policy.errors import ContractError
 from leapp_policy.onboard.document import Deployment, deployment
@@ -80,6 +80,17 @@ def test_targets(walker: Path, manifest: Manifest) -> None:
     assert (targets["lower"], targets["upper"]) == ([-1.0, -2.0, -3.0], [1.0, 2.0, 3.0])
     assert targets["max_rate"] == [5.0, 6.0, 7.0]
     assert targets["measured"] == {"offset": 0, "permutation": None}
+
+
+def test_targets_may_have_other_limits_than_joints(walker: Path, manifest: Manifest) -> None:
+    """A soft drive could not be asked for torque at the end of its joint."""
+    joints = tuple(
+        RobotJoint(each.name, (-1.0, 1.0), 5.0, target_limits=(-2.0, 3.0)) for each in walkers.robot().joints
+    )
+    joints = (replace(joints[0], target_limits=None, target_rate=50.0), *joints[1:])
+    targets = derive(walker, manifest, walkers.robot(joints=joints)).document["targets"]
+    assert (targets["lower"], targets["upper"]) == ([-1.0, -2.0, -2.0], [1.0, 3.0, 3.0])
+    assert targets["max_rate"] == [50.0, 5.0, 5.0]
 
 
 def test_envelope_and_safety(walker: Path, manifest: Manifest) -> None:

@@ -13,7 +13,7 @@ import yaml
 from leapp_policy.tasks.arm_reach.env import ELEMENT_NAMES, JOINT_NAMES
 from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH
 
-from leapp_policy.contract import Contract, InputSpec, Joint, RobotProfile, Safety, Signal, Term, bind
+from leapp_policy.contract import Contract, InputSpec, Joint, RobotJoint, RobotProfile, Safety, Signal, Term, bind
 from leapp_policy.errors import ContractError
 
 
@@ -51,6 +51,7 @@ def test_stale_after(signal: Signal, seconds: float) -> None:
         (lambda: Signal("imu", 1, role="sensors"), r"'imu' role must be one of \['sensor', 'command'\], got 'sensors'"),
         (lambda: Signal("imu", 1, stale_after_s=0.0), "stale_after_s above 0"),
         (lambda: Signal("quat", 4, quat_order="wzyx"), "quat_order must be one of"),
+        (lambda: RobotJoint("hip", target_rate=0.0), "'hip' must have a target_rate above 0, got 0"),
         (lambda: Safety(on_range="ignore"), r"on_range must be one of \['hold', 'fault', 'off'\], got 'ignore'"),
         (lambda: Safety(deadline_miss="stop"), "deadline_miss must be one of"),
         (lambda: Safety(hold_s=-1.0), "times of at least 0 s"),
@@ -70,6 +71,12 @@ def test_terms_become_sensors() -> None:
     """A profile of before signals had roles could not be used any more."""
     (signal,) = RobotProfile("r", (Term("gyro", 3, unit="rad/s"),)).signals  # pyright: ignore[reportArgumentType]
     assert signal == Signal("gyro", 3, unit="rad/s")
+
+
+def test_joints_become_those_of_a_robot() -> None:
+    """A profile in code could only name joints of one kind."""
+    (joint,) = RobotProfile("r", (), (Joint("hip", kp=20.0),)).joints  # pyright: ignore[reportArgumentType]
+    assert joint == RobotJoint("hip", kp=20.0)
 
 
 def test_slow_sensor_is_refused() -> None:
