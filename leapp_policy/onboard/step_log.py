@@ -37,6 +37,8 @@ _FIELDS = [
     ("refusal_signal", "<i4"),
     ("skipped", "<u4"),
 ]
+_RECORD_BYTES = np.dtype(_FIELDS).itemsize
+_MOST_FLOATS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +85,13 @@ def read_log(path: Path) -> StepLog:
     try:
         data = path.read_bytes()
         magic, version, size, sensors, dim, period, auto, _, _, settings, *figures = _HEADER.unpack_from(data)
-    except (OSError, struct.error) as error:
+        parameters = json.loads(settings.split(b"\0", 1)[0].decode() or "{}")
+    except (OSError, struct.error, ValueError) as error:
         raise ArtifactError(f"Log '{path}' cannot be read ({error}); name a file of leapp-run --log") from error
     if (magic, version) != (_MAGIC, _VERSION):
         raise ArtifactError(f"Log '{path}' must have version {_VERSION}; name a file of leapp-run --log")
+    if max(sensors, dim) >= _MOST_FLOATS or size != (_RECORD_BYTES + 4 * (sensors + 2 * dim) + 7) // 8 * 8:
+        raise ArtifactError(f"Log '{path}' is damaged: its header has wrong sizes; take another copy of it")
     values: list[Any] = [("sensors", "<f4", (sensors,)), ("action", "<f4", (dim,)), ("targets", "<f4", (dim,))]
     used = np.dtype([*_FIELDS, *values])
     # A record ends on a multiple of 8 bytes.
@@ -94,5 +99,4 @@ def read_log(path: Path) -> StepLog:
     count = (len(data) - _HEADER.size) // size
     records = np.frombuffer(data, kind, count, _HEADER.size)
     _, _, wall_ns, cpu_ns, max_rss_kb, _ = figures
-    text = settings.split(b"\0", 1)[0].decode()
-    return StepLog(records, period, bool(auto), json.loads(text or "{}"), wall_ns, cpu_ns, max_rss_kb)
+    return StepLog(records, period, bool(auto), parameters, wall_ns, cpu_ns, max_rss_kb)

@@ -10,9 +10,11 @@ namespace {
 constexpr int64_t kMostAheadNs = 50'000'000;
 
 bool IsStale(const SignalSpec& signal, const Sensors& sensors, int64_t now_ns) {
-  const int64_t age = now_ns - sensors.time_ns;
-  if (age < -kMostAheadNs || age > signal.stale_after_ns) return true;
+  // Any time may come in a packet: it is compared before it is subtracted.
+  if (sensors.time_ns > now_ns + kMostAheadNs) return true;
+  if (sensors.time_ns < now_ns - signal.stale_after_ns) return true;
   if (!signal.age_index) return false;
+  const int64_t age = now_ns - sensors.time_ns;
   // Written so that NaN is stale.
   const double own = sensors.values[*signal.age_index];
   return !(own >= 0.0 &&

@@ -13,6 +13,16 @@ namespace {
 
 constexpr uint64_t kRingRecords = 4096;
 constexpr long kWriterPauseNs = 20'000'000;
+constexpr int64_t kLatestNs = int64_t{1} << 60;  // 36 years of CLOCK_MONOTONIC
+
+// Times that can be added and subtracted, and a state that there is. The sensors' time is what the
+// robot said, and may be anything.
+bool IsPlausible(const LogRecord& record) {
+  for (const int64_t each : {record.planned_ns, record.now_ns, record.work_ns, record.policy_ns}) {
+    if (each < 0 || each > kLatestNs) return false;
+  }
+  return record.state <= static_cast<uint32_t>(State::kFault);
+}
 
 }  // namespace
 
@@ -22,7 +32,7 @@ size_t RecordBytes(size_t sensor_floats, size_t dim) {
 }
 
 StepLog::StepLog(const std::string& path, const LogHeader& header,
-                 std::vector<std::vector<std::string>> signals, std::FILE* notes)
+                 std::vector<std::vector<SignalLabel>> signals, std::FILE* notes)
     : header_(header), signals_(std::move(signals)), notes_(notes), path_(path) {
   header_.record_bytes = static_cast<uint32_t>(RecordBytes(header.sensor_floats, header.dim));
   ring_.resize(kRingRecords * header_.record_bytes);
@@ -94,22 +104,24 @@ void StepLog::Drain() {
 void StepLog::Tell(const LogRecord& record) {
   if (record.step == 0) first_ns_ = record.now_ns;
   const double seconds = 1e-9 * static_cast<double>(record.now_ns - first_ns_);
-  const auto name = [&](int32_t signal) {
-    const auto& names = signals_[(record.flags & kSecondPolicy) != 0 ? 1 : 0];
+  const auto describe = [&](uint32_t cause, int32_t signal) {
+    const auto& labels = signals_[(record.flags & kSecondPolicy) != 0 ? 1 : 0];
     const size_t index = static_cast<size_t>(signal);
-    return signal >= 0 && index < names.size() ? names[index] : std::string();
+    const bool known = signal >= 0 && index < labels.size();
+    const SignalLabel label = known ? labels[index] : SignalLabel{};
+    return Describe(static_cast<Cause>(cause), label.name, label.unit);
   };
   const State state = static_cast<State>(record.state);
   if (state != state_) {
     std::fprintf(notes_, "%9.3f s  %s -> %s: %s\n", seconds, StateName(state_), StateName(state),
-                 Describe(static_cast<Cause>(record.cause), name(record.cause_signal)).c_str());
+                 describe(record.cause, record.cause_signal).c_str());
     state_ = state;
   }
   const Problem refusal{static_cast<Cause>(record.refusal), record.refusal_signal};
   // A request that stands is refused in every step, and told once.
   if (refusal && (refusal.cause != refusal_.cause || refusal.signal != refusal_.signal)) {
     std::fprintf(notes_, "%9.3f s  %s, refused: %s\n", seconds, StateName(state),
-                 Describe(refusal.cause, name(refusal.signal)).c_str());
+                 describe(record.refusal, record.refusal_signal).c_str());
   }
   if (refusal) refusal_ = refusal;
   std::fflush(notes_);
@@ -151,7 +163,7 @@ LogFile ReadLog(const std::string& path) {
               std::memcmp(log.header.magic, LogHeader{}.magic, sizeof(log.header.magic)) == 0 &&
               log.header.version == 1 && log.header.sensor_floats < (1u << 20) &&
               log.header.dim < (1u << 20) && log.header.policies >= 1 && log.header.policies <= 2 &&
-              log.header.period_ns > 0 &&
+              log.header.period_ns > 0 && log.header.period_ns < kLatestNs &&
               log.header.record_bytes == RecordBytes(log.header.sensor_floats, log.header.dim);
   if (good) {
     std::vector<uint8_t> record(log.header.record_bytes);
@@ -166,6 +178,11 @@ LogFile ReadLog(const std::string& path) {
                 "'" + path + "' is no log of leapp-run that can be read; name the file of --log.");
   }
   log.header.settings[sizeof(log.header.settings) - 1] = 0;
+  for (size_t i = 0; i < log.count(); ++i) {
+    if (IsPlausible(log.record(i))) continue;
+    throw Error(LP_INVALID_ARGUMENT, "'" + path + "' is damaged in record " + std::to_string(i) +
+                                         "; take another copy of the log.");
+  }
   return log;
 }
 
