@@ -166,8 +166,8 @@ class ShmSide:
 class ShmRobotSide:
     """The robot's end of shared memory, which outlives its runner.
 
-    A runner that was killed leaves its memory behind, and the next one of that name makes another. When no targets come,
-    this end looks for it; until then what is sent is lost and nothing is received.
+    A runner that was killed leaves its memory behind, and the next one of that name makes another. When no targets
+    come, this end looks for it; until then what is sent is lost and nothing is received.
     """
 
     def __init__(self, name: str, *, timeout_s: float) -> None:

@@ -7,7 +7,7 @@ import itertools
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,11 @@ def clock_folder(clock_artifact: Path, tmp_path: Path) -> Callable[..., Path]:
 class Process:
     """A runner with its robot."""
 
-    def __init__(self, program: Path, folder: Path, transport: str, *options: str) -> None:
-        self._process = subprocess.Popen(
-            [str(program), str(folder), "--transport", transport, *options], stderr=subprocess.PIPE, text=True
-        )
+    def __init__(
+        self, program: Path, folder: Path, transport: str, *options: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        command = [str(program), str(folder), "--transport", transport, *options]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
         kind, _, rest = transport.partition(":")
         self.robot = run_peer.Robot(run_peer.SharedLink(rest) if kind == "shm" else run_peer.UdpLink(int(rest)))
         self.pid = self._process.pid
@@ -117,13 +118,13 @@ class Process:
 
 @pytest.fixture
 def start(program: Path) -> Iterator[Callable[..., Process]]:
-    """Start runners: ``start(folder, "shm" or "udp", *options)``; all are ended after the test."""
+    """Start runners: ``start(folder, "shm" or "udp", *options, env=None)``; all are ended after the test."""
     started: list[Process] = []
     numbers = itertools.count()
 
-    def make(folder: Path, kind: str = "shm", *options: str) -> Process:
+    def make(folder: Path, kind: str = "shm", *options: str, env: Mapping[str, str] | None = None) -> Process:
         address = f"shm:test_{os.getpid()}_{next(numbers)}" if kind == "shm" else f"udp:{_free_port()}"
-        started.append(Process(program, folder, address, "--no-lock", *options))
+        started.append(Process(program, folder, address, "--no-lock", *options, env=env))
         return started[-1]
 
     yield make
