@@ -154,6 +154,8 @@ class FaultyLink:
         packet = decode(data)
         if packet is None or kind == "silent":
             return b""
+        if packet.kind is not Kind.SENSORS:
+            return data
         if kind == "corrupt":
             return data[:-1] + bytes([data[-1] ^ 1])
         if kind == "short":

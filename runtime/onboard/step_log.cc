@@ -99,6 +99,8 @@ void StepLog::Drain() {
     }
     read_.store(i + 1, std::memory_order_release);
   }
+  // A program that is killed leaves all but the last moment.
+  if (file_ != nullptr) std::fflush(file_);
 }
 
 void StepLog::Tell(const LogRecord& record) {

@@ -57,6 +57,17 @@ def test_faults_do_what_they_say(kind: str, check: object) -> None:
     assert record.sent == [packet().encode()]
 
 
+@pytest.mark.parametrize("kind", ["nan", "range", "stale", "clock", "corrupt", "short", "delay"])
+def test_a_request_goes_through(kind: str) -> None:
+    """The stop of a robot that leaves would be damaged by a fault of its sensors, or end its program."""
+    record = Record()
+    link = FaultyLink(record, [Fault(kind, 0.0, 60.0)])
+    stop = Packet(Kind.CONTROL, np.zeros(0, np.float32), 1, 2, state=int(Control.STOP)).encode()
+    link.send(stop)
+    link.close()
+    assert record.sent == [stop]
+
+
 def test_faults_without_a_packet() -> None:
     """A robot that falls silent would go on sending, an emergency stop never be asked for."""
     record = Record()
