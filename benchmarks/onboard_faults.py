@@ -66,6 +66,7 @@ def run_damage(folder: Path, name: str, kind: str, seed: int, scratch: Path) -> 
     damage(scratch, name, kind, random.Random(seed).random())
     address = f"damage-{os.getpid()}"
     command = [str(folder / "leapp-run"), str(scratch), "--transport", f"shm:{address}", "--auto-start"]
+    command += ["--seconds", "1"]
     done = subprocess.run(command, env={}, capture_output=True, text=True, errors="replace", check=False)
     started = Path(f"/dev/shm/leapp_policy.{address}").exists()
     shutil.rmtree(scratch)
