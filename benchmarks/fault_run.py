@@ -160,15 +160,20 @@ def hold_again_and_again(pair: Pair, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and pair.runners[-1].poll() is None:
         pair.wait(0.02, 0.06)
-        os.kill(pair.runners[-1].pid, signal.SIGSTOP)
+        pair.runners[-1].send_signal(signal.SIGSTOP)
         time.sleep(0.005)
-        os.kill(pair.runners[-1].pid, signal.SIGCONT)
+        pair.runners[-1].send_signal(signal.SIGCONT)
 
 
 def step_wall_clock(file: Path, seconds: int) -> None:
     """Move the wall clock that the runner sees; ``file`` is shared with the library that it preloads."""
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 32) as memory:
         struct.pack_into("<q", memory, 0, seconds)
+
+
+def reads_of_clock(file: Path) -> int:
+    """How often the runner looked at its own clock through that library: never, where it is not in effect."""
+    return struct.unpack_from("<q", file.read_bytes(), 24)[0]
 
 
 def outcome(pair: Pair, codes: Sequence[int]) -> dict[str, Any]:

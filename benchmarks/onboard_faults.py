@@ -27,7 +27,7 @@ from typing import Any
 
 from fault_cases import CASES, judge
 from fault_folders import damage, damages, linked_copy, make_folders
-from fault_run import Pair, Settings, outcome
+from fault_run import Pair, Settings, outcome, reads_of_clock
 
 from leapp_policy.onboard.faults import Fault
 
@@ -55,6 +55,8 @@ def run_case(index: int, settings: Settings, shim: Path | None) -> dict[str, Any
     finally:
         codes = pair.end()
     found = outcome(pair, codes)
+    if environment:
+        found["clock_reads"] = reads_of_clock(settings.scratch / "clocks")
     shutil.rmtree(settings.scratch)
     run = {"case": index, "fault": case.name, "transport": settings.transport, "seed": settings.seed, **found}
     return {**run, **judge(case, found)}

@@ -18,7 +18,6 @@ from leapp_policy.onboard.faults import Fault, FaultyLink
 from leapp_policy.onboard.packet import Control, Intake, Kind, Numbering, Packet, State
 from leapp_policy.onboard.transport import Transport, open_robot_side
 
-_BRAKED = (State.DAMPED, State.FAULT)
 _QUIET_S = 0.25
 _COUNTS = ("sent", "received", "dropped", "old", "restarts", "late")
 
@@ -155,8 +154,9 @@ class RobotProcess:
                     state, cause = State(packet.state), packet.cause
                     self.report.transitions.append((round(now - start, 4), state.name.lower(), cause))
                 self._count(packet)
-            # A runner that is gone brakes nothing: the last target is held.
-            self._model.act(targets, period, braked=state in _BRAKED and now - heard < _QUIET_S)
+            # A runner that is gone brakes nothing, and the last target is held; a fault stands until a runner lifts it.
+            braked = state is State.FAULT or (state is State.DAMPED and now - heard < _QUIET_S)
+            self._model.act(targets, period, braked=braked)
             self._send(link)
             tick += 1
             wake = start + tick * period
