@@ -94,10 +94,19 @@ class Process:
     ) -> None:
         command = [str(program), str(folder), "--transport", transport, *options]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
-        kind, _, rest = transport.partition(":")
-        self.robot = run_peer.Robot(run_peer.SharedLink(rest) if kind == "shm" else run_peer.UdpLink(int(rest)))
+        self._transport = transport
+        self.robot = self._new_robot()
         self.pid = self._process.pid
         self.notes = ""
+
+    def restart_robot(self) -> None:
+        """Put a robot that knows nothing of the last one in its place."""
+        self.robot.link.close()
+        self.robot = self._new_robot()
+
+    def _new_robot(self) -> run_peer.Robot:
+        kind, _, rest = self._transport.partition(":")
+        return run_peer.Robot(run_peer.SharedLink(rest) if kind == "shm" else run_peer.UdpLink(int(rest)))
 
     def end(self) -> int:
         """Ask it to end; return the exit code. What it said is in ``notes``."""

@@ -163,12 +163,17 @@ def test_the_runner_is_killed(clock_folder: Make, start: Start, program: Path, t
     assert done.returncode == 0
 
 
-def test_packets_of_a_restarted_robot(clock_folder: Make, start: Start) -> None:
-    """A robot that was restarted would be ignored for ever, as its sequence begins anew."""
-    process = running(start, clock_folder(lambda d: d["safety"].update(recover_s=0.1, hold_s=5.0)))
+@pytest.mark.parametrize("kind", ["shm", "udp"])
+def test_packets_of_a_restarted_robot(kind: str, clock_folder: Make, start: Start) -> None:
+    """A robot that was restarted would be ignored for ever, as its sequence and its ring begin anew."""
+    process = start(clock_folder(lambda d: d["safety"].update(recover_s=0.1, hold_s=60.0)), kind, "--auto-start")
+    assert process.robot.drive(GOOD, 60.0, until="running") == "running"
+    process.robot.drive(GOOD, 0.5)
     assert process.robot.wait("hold") == "hold", process.end()
-    process.robot.sequence = 0
-    assert process.robot.drive(GOOD, 5.0, until="running") == "running"
+    process.restart_robot()
+    assert process.robot.drive(GOOD, 60.0, until="running") == "running"
+    assert process.robot.received[-1].cause == 21
+    assert process.end() == 0
 
 
 def test_layout_of_a_packet() -> None:
