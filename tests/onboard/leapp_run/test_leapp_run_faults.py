@@ -31,7 +31,7 @@ Make = Callable[..., Path]
 def running(start: Start, folder: Path, *options: str) -> Any:
     """Start a runner and bring it to running."""
     process = start(folder, "shm", "--auto-start", *options)
-    assert process.robot.drive(GOOD, 10.0, until="running") == "running"
+    assert process.robot.drive(GOOD, 60.0, until="running") == "running"
     return process
 
 
@@ -41,7 +41,7 @@ def running(start: Start, folder: Path, *options: str) -> Any:
 def test_bad_values_hold_then_damp_then_fault(values: np.ndarray, cause: int, clock_folder: Make, start: Start) -> None:
     """A policy would act on what no sensor measured."""
     process = running(start, clock_folder())
-    assert process.robot.drive(values, 10.0, until="fault") == "fault"
+    assert process.robot.drive(values, 60.0, until="fault") == "fault"
     assert process.wait() == 3
     seen = process.robot.received
     states = list(dict.fromkeys(each.state for each in seen))
