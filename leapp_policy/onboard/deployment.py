@@ -17,6 +17,7 @@ from leapp_policy.artifact.manifest import file_digest
 from leapp_policy.contract.robot import Safety
 from leapp_policy.errors import ArtifactError
 from leapp_policy.onboard.document import VERSION
+from leapp_policy.onboard.native import WARP_LIBRARIES
 
 DOCUMENT = "deploy.json"
 
@@ -120,6 +121,7 @@ def read_deployment(folder: Path) -> Deployment:
         raise ArtifactError(f"Deployment folder '{folder}' cannot be read ({error}); pack it again") from error
     if file_digest(path) != seal:
         raise ArtifactError(f"File '{path.name}' of '{folder}' is not the one that was packed; pack it again")
+    _check_listed(document)
     for name, digest in document.get("digests", {}).items():
         if not (folder / name).is_file():
             raise ArtifactError(f"Deployment folder '{folder}' has no file '{name}'; copy the whole folder")
@@ -131,6 +133,21 @@ def read_deployment(folder: Path) -> Deployment:
         return _deployment(folder, document)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"Deployment '{folder}' is damaged ({error!r}); pack it again") from error
+
+
+def _check_listed(document: Mapping[str, Any]) -> None:
+    """Every file that is used must be one whose digest is known."""
+    try:
+        libraries = document["libraries"]
+        needed = [each["file"] for each in document["models"]]
+        needed += [each["initial"]["file"] for each in document.get("state") or []]
+        needed += [libraries["onnxruntime"], libraries.get("operator")]
+        needed += [f"{libraries['warp_dir']}/{each}" for each in WARP_LIBRARIES] if libraries.get("warp_dir") else []
+        lacking = [each for each in needed if each and each not in document["digests"]]
+    except (KeyError, TypeError) as error:
+        raise ArtifactError(f"'{DOCUMENT}' is damaged ({error!r}); pack the policy again") from error
+    if lacking:
+        raise ArtifactError(f"'digests' of {DOCUMENT} lacks {lacking}, which is not run unchecked; pack it again")
 
 
 def _deployment(folder: Path, document: Mapping[str, Any]) -> Deployment:

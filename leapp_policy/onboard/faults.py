@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from leapp_policy.onboard.packet import Control, Kind, Numbering, decode
 from leapp_policy.onboard.transport import Transport
 
 KINDS = ("nan", "range", "silent", "stale", "corrupt", "clock", "delay", "short", "estop", "stop")
+DELAY_S = 0.005
 _CONTROL = {"estop": Control.EMERGENCY_STOP, "stop": Control.STOP}
 
 
@@ -58,26 +60,42 @@ def parse_fault(text: str) -> Fault:
 
 
 class FaultyLink:
-    """A robot's end of a transport whose packets go wrong at given times."""
+    """A robot's end of a transport whose packets go wrong at given times.
 
-    def __init__(self, link: Transport, faults: Sequence[Fault]) -> None:
+    A delay is one of the link: ``send`` never waits. Late packets leave, in order, during ``sleep`` and at each other
+    call.
+    """
+
+    def __init__(
+        self,
+        link: Transport,
+        faults: Sequence[Fault],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Wrap an end.
 
         Args:
             link: The robot's end; owned from here on.
             faults: What goes wrong.
+            clock: The time now [s].
+            sleep: Waits for some seconds.
         """
         self._link, self._faults = link, faults
+        self._clock, self._pause = clock, sleep
+        self._late: deque[tuple[float, bytes]] = deque()
         self._numbering = Numbering()
         self._start: float | None = None
         self._asked: set[Fault] = set()
         self._stuck: int | None = None
 
     def send(self, data: bytes) -> None:
-        """Send one packet, or what a fault makes of it."""
-        now = time.monotonic()
-        self._start = self._start or now
+        """Send one packet, or what a fault makes of it, now or when its delay is over."""
+        now = self._clock()
+        self._start = now if self._start is None else self._start
         since = now - self._start
+        self._flush()
         active = [each for each in self._faults if each.start_s <= since < each.start_s + each.duration_s]
         stale = any(each.kind == "stale" for each in active)
         self._stuck = (self._stuck or time.monotonic_ns()) if stale else None
@@ -88,29 +106,58 @@ class FaultyLink:
                 control = self._numbering.make(Kind.CONTROL, np.zeros(0, np.float32), state=int(code))
                 self._link.send(control.encode())
             data = self._changed(each.kind, data)
-        if data:
+        late = any(each.kind == "delay" for each in active)
+        if data and (late or self._late):
+            # What leaves on time again must not overtake what is still late.
+            self._late.append((now + DELAY_S if late else now, data))
+            self._flush()
+        elif data:
             self._link.send(data)
 
     def receive(self) -> list[bytes]:
         """Return the packets that came since the last call, in order."""
+        self._flush()
         return self._link.receive()
 
     def wait(self, timeout_s: float) -> None:
-        """Return when a packet may have come, at the latest after ``timeout_s``."""
-        self._link.wait(timeout_s)
+        """Return when a packet may have come or a late one must leave, at the latest after ``timeout_s``."""
+        self._flush()
+        left = self._late[0][0] - self._clock() if self._late else timeout_s
+        self._link.wait(min(left, timeout_s))
+        self._flush()
+
+    def sleep(self, until: float) -> None:
+        """Let time pass; late packets leave in time.
+
+        Args:
+            until: When to go on, in seconds of the clock.
+        """
+        while (now := self._clock()) < until:
+            due = self._late[0][0] if self._late else until
+            if due > now:
+                self._pause(min(due, until) - now)
+            self._flush()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Send what is late and give everything back."""
+        while self._late:
+            self.sleep(self._late[-1][0])
+            self._flush()
         self._link.close()
+
+    def _flush(self) -> None:
+        """Send the late packets whose time has come."""
+        while self._late and self._late[0][0] <= self._clock():
+            self._link.send(self._late.popleft()[1])
 
     def _changed(self, kind: str, data: bytes) -> bytes:
         packet = decode(data)
         if packet is None or kind == "silent":
             return b""
+        if packet.kind is not Kind.SENSORS:
+            return data
         if kind == "corrupt":
             return data[:-1] + bytes([data[-1] ^ 1])
-        if kind == "delay":
-            time.sleep(0.005)
         if kind == "short":
             return replace(packet, values=packet.values[:-1]).encode()
         if kind == "clock":

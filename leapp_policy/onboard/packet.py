@@ -146,6 +146,7 @@ class Intake:
     Attributes:
         dropped: Packets that were damaged or of another size.
         old: Packets that were older than one taken before.
+        restarts: Senders that began anew.
     """
 
     def __init__(self, floats: dict[Kind, int]) -> None:
@@ -158,6 +159,7 @@ class Intake:
         self._last: dict[Kind, tuple[int, int]] = {}
         self.dropped = 0
         self.old = 0
+        self.restarts = 0
 
     def take(self, data: bytes | memoryview) -> Packet | None:
         """Take a packet.
@@ -178,5 +180,6 @@ class Intake:
             if packet.sequence <= last and packet.time_ns <= time_ns:
                 self.old += 1
                 return None
+            self.restarts += packet.sequence <= last
             self._last[packet.kind] = packet.sequence, packet.time_ns
         return packet

@@ -18,8 +18,8 @@ from leapp_policy.onboard.faults import Fault, FaultyLink
 from leapp_policy.onboard.packet import Control, Intake, Kind, Numbering, Packet, State
 from leapp_policy.onboard.transport import Transport, open_robot_side
 
-_BRAKED = (State.DAMPED, State.FAULT)
 _QUIET_S = 0.25
+_COUNTS = ("sent", "received", "dropped", "old", "restarts", "late")
 
 
 class RobotModel(Protocol):
@@ -53,6 +53,7 @@ class RobotReport:
         received: Target packets taken.
         dropped: Packets that were damaged or of another size.
         old: Packets that were older than one taken before.
+        restarts: Runners that took another one's place.
         late: Own periods that began more than half a period late.
         delays_us: From sending sensors to taking targets made of them [us], one for each target packet.
         states: Target packets by the runner's state.
@@ -64,6 +65,7 @@ class RobotReport:
     received: int = 0
     dropped: int = 0
     old: int = 0
+    restarts: int = 0
     late: int = 0
     delays_us: list[float] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
@@ -72,7 +74,7 @@ class RobotReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: counts, and the delays as percentiles."""
-        found: dict[str, Any] = {key: getattr(self, key) for key in ("sent", "received", "dropped", "old", "late")}
+        found: dict[str, Any] = {key: getattr(self, key) for key in _COUNTS}
         found["delay_us"] = percentiles(self.delays_us)
         return {**found, "states": dict(self.states), "transitions": self.transitions, "progress": self.progress}
 
@@ -90,7 +92,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 class RobotProcess:
-    """Runs a robot against a runner; holds the last target when none come."""
+    """Runs a robot against a runner; holds the last target when none come, and follows the next runner."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class RobotProcess:
             seconds: How long [s].
             until: Stop early when this is true.
         """
-        link: Transport = FaultyLink(open_robot_side(self._address), self._faults)
+        link = FaultyLink(open_robot_side(self._address), self._faults)
         try:
             return self._loop(link, seconds, until)
         finally:
@@ -138,7 +140,7 @@ class RobotProcess:
             self.ask(link, Control.STOP)
             link.close()
 
-    def _loop(self, link: Transport, seconds: float, until: Callable[[], bool]) -> RobotReport:
+    def _loop(self, link: FaultyLink, seconds: float, until: Callable[[], bool]) -> RobotReport:
         period = 1.0 / self._rate
         intake = Intake({Kind.TARGETS: self._target_floats})
         targets: NDArray[np.float32] | None = None
@@ -152,8 +154,9 @@ class RobotProcess:
                     state, cause = State(packet.state), packet.cause
                     self.report.transitions.append((round(now - start, 4), state.name.lower(), cause))
                 self._count(packet)
-            # A runner that is gone brakes nothing: the last target is held.
-            self._model.act(targets, period, braked=state in _BRAKED and now - heard < _QUIET_S)
+            # A runner that is gone brakes nothing, and the last target is held; a fault stands until a runner lifts it.
+            braked = state is State.FAULT or (state is State.DAMPED and now - heard < _QUIET_S)
+            self._model.act(targets, period, braked=braked)
             self._send(link)
             tick += 1
             wake = start + tick * period
@@ -163,8 +166,8 @@ class RobotProcess:
                 # A period that was missed altogether is not made up for.
                 tick += int(late / period)
             else:
-                link_sleep(wake)
-        self.report.dropped, self.report.old = intake.dropped, intake.old
+                link.sleep(wake)
+        self.report.dropped, self.report.old, self.report.restarts = intake.dropped, intake.old, intake.restarts
         self.report.progress |= dict(self._model.progress())
         return self.report
 
@@ -191,17 +194,6 @@ class RobotProcess:
         if sent is not None:
             # The runner's stamp: when its targets left, not when this process looked.
             self.report.delays_us.append((packet.time_ns - sent) / 1e3)
-
-
-def link_sleep(wake: float) -> None:
-    """Sleep until a time of ``time.monotonic`` [s].
-
-    Args:
-        wake: When to go on.
-    """
-    left = wake - time.monotonic()
-    if left > 0.0:
-        time.sleep(left)
 
 
 def sensor_payload(profile: RobotProfile, values: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both ends of both transports: UDP on loopback and rings in shared memory; ``docs/onboard.md`` has the layout.
+"""Both ends of both transports: UDP on loopback, and the rings of ``shared_memory``.
 
 A transport moves bytes. ``packet`` says what they mean, ``Intake`` what is dropped.
 """
@@ -7,25 +7,12 @@ A transport moves bytes. ``packet`` says what they mean, ``Intake`` what is drop
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import mmap
-import os
 import select
 import socket
-import struct
-import time
-from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 from leapp_policy.errors import ConfigError
-from leapp_policy.onboard.packet import HEADER_BYTES
-
-SLOTS = 64
-_SHM_FOLDER = Path("/dev/shm")
-_MAGIC, _VERSION = b"LPS1", 1
-_READY, _RINGS = 16, 192
-_COUNTERS = (64, 128)
-_POLL_S = 0.0002
+from leapp_policy.onboard.shared_memory import ShmRobotSide, ShmSide, slot_bytes
 
 
 class Transport(Protocol):
@@ -48,17 +35,6 @@ class Transport(Protocol):
         ...
 
 
-def slot_bytes(sensor_floats: int, target_floats: int) -> int:
-    """Return the size of a slot of a ring [bytes].
-
-    Args:
-        sensor_floats: Elements in a sensor packet.
-        target_floats: Elements in a target packet.
-    """
-    needed = HEADER_BYTES + 4 * max(sensor_floats, target_floats)
-    return (needed + 63) // 64 * 64
-
-
 def split_address(address: str) -> tuple[str, str]:
     """Return kind and name of ``shm:NAME`` or ``udp:PORT``.
 
@@ -78,6 +54,8 @@ def split_address(address: str) -> tuple[str, str]:
 def open_robot_side(address: str, *, timeout_s: float = 20.0) -> Transport:
     """Open the robot's end; of shared memory, wait until the runner has made it.
 
+    It outlives its runner: the next one of that address is found by itself.
+
     Args:
         address: ``shm:NAME`` or ``udp:PORT``.
         timeout_s: Longest time to wait for a runner [s].
@@ -86,7 +64,7 @@ def open_robot_side(address: str, *, timeout_s: float = 20.0) -> Transport:
         ConfigError: The address is unknown, or no runner came.
     """
     kind, name = split_address(address)
-    return UdpRobotSide(int(name)) if kind == "udp" else ShmSide.attach(name, timeout_s=timeout_s)
+    return UdpRobotSide(int(name)) if kind == "udp" else ShmRobotSide(name, timeout_s=timeout_s)
 
 
 def open_runner_side(address: str, sensor_floats: int, target_floats: int) -> Transport:
@@ -196,135 +174,3 @@ class UdpRunnerSide(_Udp):
             index: Its place in the list.
         """
         self._robot = self._sources[index]
-
-
-class ShmSide:
-    """One end of the two rings in shared memory."""
-
-    def __init__(self, path: Path, file: int, memory: mmap.mmap, *, is_runner: bool) -> None:
-        """Use memory that ``create`` or ``attach`` made.
-
-        Args:
-            path: Its file.
-            file: Descriptor of the file; owned from here on.
-            memory: The mapping; owned from here on.
-            is_runner: Which end this is.
-        """
-        self._path, self._file, self._memory, self._is_runner = path, file, memory, is_runner
-        self._slots, self._bytes = struct.unpack_from("<II", memory, 8)
-        mine, theirs = (1, 0) if is_runner else (0, 1)
-        self._write, self._read = (
-            (_COUNTERS[ring], _RINGS + ring * self._slots * self._bytes) for ring in (mine, theirs)
-        )
-        self._written = self._counter(self._write[0])
-        self._seen = self._counter(self._read[0])
-
-    @classmethod
-    def create(cls, name: str, slot: int) -> Self:
-        """Make the memory, as the runner does.
-
-        Args:
-            name: Name of the connection.
-            slot: Size of a slot [bytes].
-
-        Raises:
-            ConfigError: Another runner has it.
-        """
-        path = _SHM_FOLDER / f"leapp_policy.{name}"
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(file)
-            raise ConfigError(f"Transport 'shm:{name}' is in use by another runner; stop it or name another") from error
-        os.ftruncate(file, 0)
-        size = _RINGS + 2 * SLOTS * slot
-        os.ftruncate(file, size)
-        memory = mmap.mmap(file, size)
-        struct.pack_into("<4sIIIII", memory, 0, _MAGIC, _VERSION, SLOTS, slot, 0, os.getpid())
-        struct.pack_into("<I", memory, _READY, 1)
-        return cls(path, file, memory, is_runner=True)
-
-    @classmethod
-    def attach(cls, name: str, *, timeout_s: float) -> Self:
-        """Map the memory of a runner, as the robot does.
-
-        Args:
-            name: Name of the connection.
-            timeout_s: Longest time to wait for it [s].
-
-        Raises:
-            ConfigError: No runner came, or it has another version.
-        """
-        path = _SHM_FOLDER / f"leapp_policy.{name}"
-        end = time.monotonic() + timeout_s
-        while True:
-            file = _open_ready(path)
-            if file is not None:
-                break
-            if time.monotonic() > end:
-                raise ConfigError(f"Transport 'shm:{name}' has no runner after {timeout_s:g} s; start leapp-run")
-            time.sleep(0.005)
-        memory = mmap.mmap(file, os.fstat(file).st_size)
-        magic, version = struct.unpack_from("<4sI", memory)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise ConfigError(f"Transport 'shm:{name}' has version {version}, expected {_VERSION}; update one side")
-        return cls(path, file, memory, is_runner=False)
-
-    def send(self, data: bytes) -> None:
-        """Write one packet; it never waits, and the oldest one is overwritten."""
-        counter, ring = self._write
-        at = ring + (self._written % self._slots) * self._bytes
-        self._memory[at : at + len(data)] = data
-        self._written += 1
-        struct.pack_into("<Q", self._memory, counter, self._written)
-
-    def receive(self) -> list[bytes]:
-        """Return the packets that came since the last call, in order; what was overwritten is gone."""
-        counter, ring = self._read
-        written = self._counter(counter)
-        if written < self._seen:
-            self._seen = 0  # the memory was made anew
-        first = max(self._seen, written - (self._slots - 1))
-        self._seen = written
-        return [self._slot(ring, number) for number in range(first, written)]
-
-    def wait(self, timeout_s: float) -> None:
-        """Return when a packet may have come, at the latest after ``timeout_s``."""
-        end = time.monotonic() + timeout_s
-        while self._counter(self._read[0]) == self._seen:
-            left = end - time.monotonic()
-            if left <= 0.0:
-                return
-            time.sleep(min(_POLL_S, left))
-
-    def close(self) -> None:
-        """Give the memory back; the runner removes it."""
-        self._memory.close()
-        if self._is_runner:
-            self._path.unlink(missing_ok=True)
-        os.close(self._file)
-
-    def _slot(self, ring: int, number: int) -> bytes:
-        at = ring + (number % self._slots) * self._bytes
-        return self._memory[at : at + self._bytes]
-
-    def _counter(self, at: int) -> int:
-        return struct.unpack_from("<Q", self._memory, at)[0]
-
-
-def _open_ready(path: Path) -> int | None:
-    """Open the memory of a runner that lives and has finished making it."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    if os.fstat(file).st_size > _RINGS and struct.unpack("<I", os.pread(file, 4, _READY))[0] == 1:
-        # Left over from a runner that was killed: nobody holds its lock.
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(file, fcntl.LOCK_UN)
-        except OSError:
-            return file
-    os.close(file)
-    return None

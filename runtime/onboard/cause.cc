@@ -21,7 +21,7 @@ const char* StateName(State state) {
   return "unknown";
 }
 
-std::string Describe(Cause cause, const std::string& signal) {
+std::string Describe(Cause cause, const std::string& signal, const std::string& unit) {
   const std::string subject = signal.empty() ? "a signal" : "signal '" + signal + "'";
   switch (cause) {
     case Cause::kNone:
@@ -45,7 +45,7 @@ std::string Describe(Cause cause, const std::string& signal) {
     case Cause::kNotFiniteSensor:
       return subject + " is not finite";
     case Cause::kOutOfRange:
-      return subject + " is out of its range";
+      return subject + " is out of its range" + (unit.empty() ? "" : "; its unit is " + unit);
     case Cause::kOutsideEnvelope:
       return subject + " is outside of the start envelope";
     case Cause::kNotFiniteAction:

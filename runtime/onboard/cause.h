@@ -47,7 +47,8 @@ struct Problem {
 };
 
 const char* StateName(State state);
-// "signal 'goal' is stale", or without a signal's name "a signal is stale".
-std::string Describe(Cause cause, const std::string& signal);
+// "signal 'goal' is stale", or without a signal's name "a signal is stale". Who sends degrees for
+// radians is told the unit.
+std::string Describe(Cause cause, const std::string& signal, const std::string& unit = "");
 
 }  // namespace leapp_policy::onboard

@@ -111,9 +111,11 @@ int Run(const Options& options) {
                deployment.name.c_str(), deployment.rate_hz, options.transport.c_str(),
                1e-6 * static_cast<double>(warm.first_ns), 1e-6 * static_cast<double>(warm.last_ns));
 
-  std::vector<std::vector<std::string>> signals(runner.policies());
+  std::vector<std::vector<SignalLabel>> signals(runner.policies());
   for (size_t i = 0; i < signals.size(); ++i) {
-    for (const SignalSpec& each : runner.deployment(i).signals) signals[i].push_back(each.name);
+    for (const SignalSpec& each : runner.deployment(i).signals) {
+      signals[i].push_back({each.name, each.unit});
+    }
   }
   LogHeader header = MakeHeader(options, opened, warm);
   // Its thread is begun first: it must inherit neither the priority nor the CPU of the loop.

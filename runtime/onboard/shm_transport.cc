@@ -18,6 +18,8 @@ namespace {
 
 constexpr uint32_t kSlots = 64;
 constexpr size_t kHeaderBytes = 192;
+constexpr int kLooks = 20;
+constexpr useconds_t kLookUs = 2000;
 
 struct SharedHeader {
   char magic[4];
@@ -115,7 +117,12 @@ class SharedMemoryTransport : public Transport {
   void RemoveLeftOver() const {
     const int old = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
     if (old < 0) return;
-    const bool is_free = ::flock(old, LOCK_EX | LOCK_NB) == 0;
+    bool is_free = ::flock(old, LOCK_EX | LOCK_NB) == 0;
+    // A robot that waits for a runner holds the lock for a moment, to see whether it is free.
+    for (int i = 0; !is_free && i < kLooks; ++i) {
+      ::usleep(kLookUs);
+      is_free = ::flock(old, LOCK_EX | LOCK_NB) == 0;
+    }
     if (is_free) ::unlink(path_.c_str());
     ::close(old);
     if (!is_free) {

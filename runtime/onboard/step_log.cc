@@ -53,7 +53,7 @@ size_t RecordBytes(size_t sensor_floats, size_t dim) {
 }
 
 StepLog::StepLog(const std::string& path, const LogHeader& header,
-                 std::vector<std::vector<std::string>> signals, std::FILE* notes)
+                 std::vector<std::vector<SignalLabel>> signals, std::FILE* notes)
     : header_(header), signals_(std::move(signals)), notes_(notes), path_(path) {
   header_.record_bytes = static_cast<uint32_t>(RecordBytes(header.sensor_floats, header.dim));
   ring_.resize(kRingRecords * header_.record_bytes);
@@ -120,27 +120,31 @@ void StepLog::Drain() {
     }
     read_.store(i + 1, std::memory_order_release);
   }
+  // A program that is killed leaves all but the last moment.
+  if (file_ != nullptr) std::fflush(file_);
 }
 
 void StepLog::Tell(const LogRecord& record) {
   if (record.step == 0) first_ns_ = record.now_ns;
   const double seconds = 1e-9 * static_cast<double>(record.now_ns - first_ns_);
-  const auto name = [&](int32_t signal) {
-    const auto& names = signals_[(record.flags & kSecondPolicy) != 0 ? 1 : 0];
+  const auto describe = [&](uint32_t cause, int32_t signal) {
+    const auto& labels = signals_[(record.flags & kSecondPolicy) != 0 ? 1 : 0];
     const size_t index = static_cast<size_t>(signal);
-    return signal >= 0 && index < names.size() ? names[index] : std::string();
+    const bool known = signal >= 0 && index < labels.size();
+    const SignalLabel label = known ? labels[index] : SignalLabel{};
+    return Describe(static_cast<Cause>(cause), label.name, label.unit);
   };
   const State state = static_cast<State>(record.state);
   if (state != state_) {
     std::fprintf(notes_, "%9.3f s  %s -> %s: %s\n", seconds, StateName(state_), StateName(state),
-                 Describe(static_cast<Cause>(record.cause), name(record.cause_signal)).c_str());
+                 describe(record.cause, record.cause_signal).c_str());
     state_ = state;
   }
   const Problem refusal{static_cast<Cause>(record.refusal), record.refusal_signal};
   // A request that stands is refused in every step, and told once.
   if (refusal && (refusal.cause != refusal_.cause || refusal.signal != refusal_.signal)) {
     std::fprintf(notes_, "%9.3f s  %s, refused: %s\n", seconds, StateName(state),
-                 Describe(refusal.cause, name(refusal.signal)).c_str());
+                 describe(record.refusal, record.refusal_signal).c_str());
   }
   if (refusal) refusal_ = refusal;
   std::fflush(notes_);

@@ -74,15 +74,19 @@ enum LogFlag : uint32_t {
 // A record with its values, read from or written to memory of record_bytes.
 size_t RecordBytes(size_t sensor_floats, size_t dim);
 
+// What messages say of a signal.
+struct SignalLabel {
+  std::string name, unit;
+};
+
 // A ring between the loop, which never waits, and a thread that writes the file and tells what
 // happened. Each side has its own counter.
 class StepLog {
  public:
-  // `path` may be empty: then transitions are told and nothing is written. `signals`: names of each
-  // policy's signals. `notes` receives one line for each transition and refusal; borrowed. Throws
-  // Error.
+  // `path` may be empty: then transitions are told and nothing is written. `signals`: those of each
+  // policy. `notes` receives one line for each transition and refusal; borrowed. Throws Error.
   StepLog(const std::string& path, const LogHeader& header,
-          std::vector<std::vector<std::string>> signals, std::FILE* notes);
+          std::vector<std::vector<SignalLabel>> signals, std::FILE* notes);
   ~StepLog();
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
@@ -100,7 +104,7 @@ class StepLog {
   void Tell(const LogRecord& record);
 
   LogHeader header_;
-  std::vector<std::vector<std::string>> signals_;
+  std::vector<std::vector<SignalLabel>> signals_;
   std::FILE* file_ = nullptr;
   std::FILE* notes_;
   std::string path_;

@@ -140,7 +140,7 @@ void Record(const std::string& path, std::FILE* notes) {
   ScriptedTransport transport;
   const std::atomic<bool> stop{false};
   const LogHeader header = MakeHeader(runner);
-  StepLog log(path, header, {{"joints", "command"}}, notes);
+  StepLog log(path, header, {{{"joints", "rad"}, {"command", ""}}}, notes);
   counting = true;
   const LoopResult result = RunLoop(&runner, &transport, &log, 0.3, stop);
   counting = false;
@@ -279,6 +279,13 @@ void TestBadFiles(const std::string& path) {
   // A run that was killed leaves half a record.
   CHECK(::truncate(path.c_str(), sizeof(LogHeader) + 5 * RecordBytes(4, 2) + 11) == 0);
   CHECK(ReadLog(path).count() == 5);
+  // A state that there is not, in the fourth record.
+  std::FILE* file = std::fopen(path.c_str(), "r+b");
+  const uint32_t state = 77;
+  const size_t at = sizeof(LogHeader) + 3 * RecordBytes(4, 2) + offsetof(LogRecord, state);
+  CHECK(file != nullptr && std::fseek(file, static_cast<long>(at), SEEK_SET) == 0);
+  CHECK(std::fwrite(&state, sizeof(state), 1, file) == 1 && std::fclose(file) == 0);
+  CHECK_ERROR(LP_INVALID_ARGUMENT, "is damaged: record 3", ReadLog(path));
   CHECK(::truncate(path.c_str(), 100) == 0);
   CHECK_ERROR(LP_INVALID_ARGUMENT, "is no log", ReadLog(path));
 }

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <thread>
 
 #include "onboard/safety.h"
 #include "onboard/transport.h"
@@ -189,6 +191,20 @@ void TestSharedMemory() {
   CHECK(::access(path.c_str(), F_OK) != 0);
 }
 
+// A robot that waits looks whether the lock of a file that was left over is free, and has it then.
+void TestLookAtTheLock() {
+  const std::string name = "look_test_" + std::to_string(::getpid());
+  const int file = ::open(("/dev/shm/leapp_policy." + name).c_str(), O_RDWR | O_CREAT, 0600);
+  CHECK(file >= 0 && ::flock(file, LOCK_SH) == 0);
+  std::thread robot([file] {
+    ::usleep(5000);
+    ::flock(file, LOCK_UN);
+  });
+  OpenSharedMemory(name, 2, 3);
+  robot.join();
+  ::close(file);
+}
+
 }  // namespace
 
 int main() {
@@ -198,5 +214,6 @@ int main() {
   TestAddresses();
   TestUdp();
   TestSharedMemory();
+  TestLookAtTheLock();
   return leapp_policy::test::Result();
 }

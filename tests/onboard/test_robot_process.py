@@ -143,6 +143,27 @@ def test_robot_brakes_while_it_is_told_to(packed: Pack, tmp_path: Path) -> None:
     assert not any(braked for _, braked in robot.acts[:first])
 
 
+def test_a_fault_stands_when_its_runner_is_gone(packed: Pack, tmp_path: Path) -> None:
+    """An emergency stop would be over a quarter of a second later: leapp-run ends, and the gains come back."""
+    name, robot = address(), Biped()
+    process = RobotProcess(
+        walkers.robot(), robot, name, target_floats=3, rate_hz=200.0, faults=[Fault("estop", 0.3, 60.0)]
+    )
+    thread = threading.Thread(target=run_native(packed, name, tmp_path / "run.log", seconds=60.0))
+    thread.start()
+    ended: list[int] = []
+
+    def over() -> bool:
+        if not ended and not thread.is_alive():
+            ended.append(len(robot.acts))
+        return bool(ended) and len(robot.acts) > ended[0] + 100
+
+    report = process.run(60.0, until=over)
+    thread.join()
+    assert report.states["fault"] > 0
+    assert all(braked for _, braked in robot.acts[ended[0] :])
+
+
 def test_last_target_is_held(packed: Pack, tmp_path: Path) -> None:
     """A robot whose runner was killed would fall."""
     name = address()

@@ -3,26 +3,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import struct
+import threading
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from leapp_policy.errors import ConfigError
-from leapp_policy.onboard.faults import Fault, FaultyLink, parse_fault
 from leapp_policy.onboard.packet import Control, Intake, Kind, Numbering, Packet, decode
+from leapp_policy.onboard.shared_memory import SLOTS, slot_bytes
 from leapp_policy.onboard.transport import (
-    SLOTS,
     Transport,
     UdpRunnerSide,
     open_robot_side,
     open_runner_side,
-    slot_bytes,
     split_address,
 )
 
@@ -87,7 +89,9 @@ def test_intake_drops_and_counts() -> None:
     assert intake.take(packet(7).encode()) is None
     assert intake.take(packet(6).encode()) is None
     assert intake.old == 2
+    assert intake.restarts == 0
     assert intake.take(packet(1, time_ns=123456790).encode()) is not None, "the sender was restarted"
+    assert intake.restarts == 1
     assert intake.take(packet(2).encode()) is not None
     assert intake.take(Packet(Kind.SENSORS, VALUES[:2], 8, 1).encode()) is None
     assert intake.take(Packet(Kind.TARGETS, VALUES, 9, 1).encode()) is None
@@ -176,6 +180,60 @@ def test_robot_waits_for_a_living_runner() -> None:
         os.unlink(path)
 
 
+def test_robot_follows_the_next_runner() -> None:
+    """A robot would talk for ever into the memory of a runner that was killed, or of one that ended."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    path = Path(f"/dev/shm/leapp_policy.{name}")
+    first = open_runner_side(f"shm:{name}", 3, 2)
+    robot = open_robot_side(f"shm:{name}", timeout_s=1.0)
+    first.close()
+    assert [robot.receive() for _ in range(3)] == [[], [], []]
+    robot.send(packet(1).encode())
+    left_over = struct.pack("<4sIIIII", b"LPS1", 1, SLOTS, 128, 1, 1).ljust(192 + 2 * SLOTS * 128, b"\0")
+    path.write_bytes(left_over)  # nobody holds its lock
+    time.sleep(0.06)
+    assert robot.receive() == []
+    second = open_runner_side(f"shm:{name}", 3, 2)
+    try:
+        deadline = time.monotonic() + 10.0
+        got: list[bytes] = []
+        while not got and time.monotonic() < deadline:
+            robot.send(packet(2).encode())
+            time.sleep(0.005)
+            robot.receive()
+            got = second.receive()
+        found = decode(got[0])
+        assert found is not None
+        assert found.sequence == 2
+        second.send(Packet(Kind.TARGETS, VALUES[:2], 1, 5).encode())
+        robot.wait(1.0)
+        (data,) = robot.receive()
+        answer = decode(data)
+        assert answer is not None
+        np.testing.assert_array_equal(answer.values, VALUES[:2])
+        second.receive()
+        robot.send(bytes(4096))  # larger than a slot: it would be written over the next one
+        assert second.receive() == []
+    finally:
+        robot.close()
+        second.close()
+
+
+def test_a_look_at_the_lock_does_not_stop_a_runner() -> None:
+    """A robot that waits looks whether the lock of a left-over memory is free, and the next runner would be refused."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    path = Path(f"/dev/shm/leapp_policy.{name}")
+    path.write_bytes(b"left over")
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        timer = threading.Timer(0.01, fcntl.flock, (file, fcntl.LOCK_UN))
+        timer.start()
+        runner = open_runner_side(f"shm:{name}", 3, 2)
+        timer.join()
+    runner.close()
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(("floats", "size"), [((0, 0), 64), ((21, 7), 192), ((2, 32), 192), ((33, 1), 256)])
 def test_slot_bytes(floats: tuple[int, int], size: int) -> None:
     """Slots of another size put every packet in another place."""
@@ -187,62 +245,6 @@ def test_addresses(address: str) -> None:
     """A typo would open something else."""
     with pytest.raises(ConfigError, match="must be 'shm:NAME' or 'udp:PORT'"):
         split_address(address)
-
-
-class Record:
-    """A link that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def send(self, data: bytes) -> None:
-        self.sent.append(data)
-
-    def receive(self) -> list[bytes]:
-        return []
-
-    def wait(self, timeout_s: float) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("kind", "check"),
-    [
-        ("nan", lambda data: np.isnan(decode(data).values[0])),
-        ("range", lambda data: decode(data).values[0] == 1e6),
-        ("corrupt", lambda data: decode(data) is None),
-        ("clock", lambda data: decode(data).time_ns == 123456789 + 10**10),
-        ("short", lambda data: len(decode(data).values) == 2),
-        ("delay", lambda data: decode(data).values.tolist() == VALUES.tolist()),
-    ],
-)
-def test_faults_do_what_they_say(kind: str, check: object) -> None:
-    """A fault that is none would make the table of faults a lie."""
-    record = Record()
-    FaultyLink(record, [Fault(kind, 0.0, 60.0)]).send(packet().encode())
-    assert check(record.sent[-1])  # pyright: ignore[reportCallIssue]
-    record = Record()
-    FaultyLink(record, [Fault(kind, 60.0)]).send(packet().encode())
-    assert record.sent == [packet().encode()]
-
-
-def test_faults_without_a_packet() -> None:
-    """A robot that falls silent would go on sending, an emergency stop never be asked for."""
-    record = Record()
-    FaultyLink(record, [Fault("silent", 0.0, 60.0)]).send(packet().encode())
-    assert record.sent == []
-    link = FaultyLink(record, [parse_fault("estop@0+60")])
-    link.send(packet(1).encode())
-    link.send(packet(2).encode())
-    controls = [each for each in map(decode, record.sent) if each is not None and each.kind is Kind.CONTROL]
-    assert [each.state for each in controls] == [Control.EMERGENCY_STOP]
-    with pytest.raises(ConfigError, match="KIND@START"):
-        parse_fault("nan@soon")
-    with pytest.raises(ConfigError, match="must be one of"):
-        parse_fault("tired@1")
 
 
 def test_numbering_begins_at_one() -> None:

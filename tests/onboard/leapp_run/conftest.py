@@ -7,7 +7,7 @@ import itertools
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +89,24 @@ def clock_folder(clock_artifact: Path, tmp_path: Path) -> Callable[..., Path]:
 class Process:
     """A runner with its robot."""
 
-    def __init__(self, program: Path, folder: Path, transport: str, *options: str) -> None:
-        self._process = subprocess.Popen(
-            [str(program), str(folder), "--transport", transport, *options], stderr=subprocess.PIPE, text=True
-        )
-        kind, _, rest = transport.partition(":")
-        self.robot = run_peer.Robot(run_peer.SharedLink(rest) if kind == "shm" else run_peer.UdpLink(int(rest)))
+    def __init__(
+        self, program: Path, folder: Path, transport: str, *options: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        command = [str(program), str(folder), "--transport", transport, *options]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+        self._transport = transport
+        self.robot = self._new_robot()
         self.pid = self._process.pid
         self.notes = ""
+
+    def restart_robot(self) -> None:
+        """Put a robot that knows nothing of the last one in its place."""
+        self.robot.link.close()
+        self.robot = self._new_robot()
+
+    def _new_robot(self) -> run_peer.Robot:
+        kind, _, rest = self._transport.partition(":")
+        return run_peer.Robot(run_peer.SharedLink(rest) if kind == "shm" else run_peer.UdpLink(int(rest)))
 
     def end(self) -> int:
         """Ask it to end; return the exit code. What it said is in ``notes``."""
@@ -117,13 +127,13 @@ class Process:
 
 @pytest.fixture
 def start(program: Path) -> Iterator[Callable[..., Process]]:
-    """Start runners: ``start(folder, "shm" or "udp", *options)``; all are ended after the test."""
+    """Start runners: ``start(folder, "shm" or "udp", *options, env=None)``; all are ended after the test."""
     started: list[Process] = []
     numbers = itertools.count()
 
-    def make(folder: Path, kind: str = "shm", *options: str) -> Process:
+    def make(folder: Path, kind: str = "shm", *options: str, env: Mapping[str, str] | None = None) -> Process:
         address = f"shm:test_{os.getpid()}_{next(numbers)}" if kind == "shm" else f"udp:{_free_port()}"
-        started.append(Process(program, folder, address, "--no-lock", *options))
+        started.append(Process(program, folder, address, "--no-lock", *options, env=env))
         return started[-1]
 
     yield make

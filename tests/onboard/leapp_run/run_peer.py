@@ -65,7 +65,7 @@ class UdpLink:
 class SharedLink:
     """The two rings of a runner's shared memory."""
 
-    def __init__(self, name: str, *, wait_s: float = 20.0) -> None:
+    def __init__(self, name: str, *, wait_s: float = 60.0) -> None:
         path = Path("/dev/shm") / f"leapp_policy.{name}"
         end = time.monotonic() + wait_s
         while True:

@@ -189,7 +189,7 @@ def test_warp_segments_run(artifact: Path, start: Callable[..., Any], program: P
     folder, log = run_folders.write_deployment(document, tmp_path / "linear"), tmp_path / "run.log"
     process = start(folder, "udp", "--auto-start", "--log", str(log))
     values = np.linspace(-1.0, 1.0, document["sensor_floats"], dtype=np.float32)
-    assert process.robot.drive(values, 10.0, until="running") == "running", process.end()
+    assert process.robot.drive(values, 60.0, until="running") == "running", process.end()
     process.robot.drive(values, 1.0)
     assert process.end() == 0
     expected = lp.load(artifact).step({"joint_pos": values.reshape(2, 3)})["action"].ravel()

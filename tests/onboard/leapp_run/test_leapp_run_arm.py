@@ -40,7 +40,7 @@ def test_the_arm_runs_and_replays(arm: Path, start: Callable[..., Any], program:
     run_folders.write_deployment(document, folder)
     process = start(folder, "shm", "--auto-start", "--log", str(log))
     values = np.concatenate([POSE, np.zeros(7, np.float32), GOAL])
-    assert process.robot.drive(values, 10.0, until="running") == "running", process.end()
+    assert process.robot.drive(values, 60.0, until="running") == "running", process.end()
     process.robot.drive(values, 1.0)
     assert process.end() == 0
     obs = {"joint_pos": POSE[None], "joint_vel": np.zeros((1, 7), np.float32), "target_pose": GOAL[None]}

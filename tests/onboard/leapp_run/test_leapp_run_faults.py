@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 import run_peer
 from run_peer import ESTOP
+
+from leapp_policy.onboard.step_log import read_log
 
 GOOD = np.array([0.2, -0.4, 0.0, 0.0], np.float32)
 NAN = np.array([np.nan, -0.4, 0.0, 0.0], np.float32)
@@ -28,7 +31,7 @@ Make = Callable[..., Path]
 def running(start: Start, folder: Path, *options: str) -> Any:
     """Start a runner and bring it to running."""
     process = start(folder, "shm", "--auto-start", *options)
-    assert process.robot.drive(GOOD, 10.0, until="running") == "running"
+    assert process.robot.drive(GOOD, 60.0, until="running") == "running"
     return process
 
 
@@ -38,7 +41,7 @@ def running(start: Start, folder: Path, *options: str) -> Any:
 def test_bad_values_hold_then_damp_then_fault(values: np.ndarray, cause: int, clock_folder: Make, start: Start) -> None:
     """A policy would act on what no sensor measured."""
     process = running(start, clock_folder())
-    assert process.robot.drive(values, 10.0, until="fault") == "fault"
+    assert process.robot.drive(values, 60.0, until="fault") == "fault"
     assert process.wait() == 3
     seen = process.robot.received
     states = list(dict.fromkeys(each.state for each in seen))
@@ -142,40 +145,35 @@ def test_delays(clock_folder: Make, start: Start) -> None:
             assert process.robot.received[-1].cause == 18
 
 
-def test_the_runner_is_killed(clock_folder: Make, start: Start) -> None:
-    """A robot whose runner died could not know: its packets stop, and another runner can take over."""
-    process = running(start, clock_folder())
+def test_the_runner_is_killed(clock_folder: Make, start: Start, program: Path, tmp_path: Path) -> None:
+    """A robot whose runner died could not know, or nobody what it did last: packets stop, and the log is there."""
+    folder, log = clock_folder(), tmp_path / "run.log"
+    process = running(start, folder, "--log", str(log))
+    process.robot.drive(GOOD, 0.2)
+    sent = process.robot.received[-1].sequence
+    end = time.monotonic() + 20.0
+    while time.monotonic() < end and (log.stat().st_size < 984 or len(read_log(log).records) < sent):
+        time.sleep(0.01)
     process.kill()
-    count = len(process.robot.received) + len(process.robot.take())
+    assert len(read_log(log).records) >= sent
+    process.robot.take()
     time.sleep(0.1)
     assert process.robot.take() == []
-    assert count > 0
+    done = subprocess.run([str(program), "--replay", str(log), str(folder)], capture_output=True, check=False)
+    assert done.returncode == 0
 
 
-def test_corrupted_artifact(clock_folder: Make, start: Start) -> None:
-    """A model that belongs to another contract, or a limit that somebody edited, would run (A3, F6)."""
-    folder = clock_folder()
-    model = next(folder.glob("*.onnx"))
-    data = bytearray(model.read_bytes())
-    data[len(data) // 2] ^= 1
-    model.write_bytes(data)
-    for name, text in (("model", None), ("limit", '"hold_s": 0.2')):
-        if text is not None:
-            folder = clock_folder()
-            document = (folder / "deploy.json").read_text()
-            assert text in document, name
-            (folder / "deploy.json").write_text(document.replace(text, '"hold_s": 9.2'))
-        process = start(folder, "udp", "--auto-start")
-        assert process.wait() == 2
-        assert "does not belong to this deployment" in process.notes
-
-
-def test_packets_of_a_restarted_robot(clock_folder: Make, start: Start) -> None:
-    """A robot that was restarted would be ignored for ever, as its sequence begins anew."""
-    process = running(start, clock_folder(lambda d: d["safety"].update(recover_s=0.1, hold_s=5.0)))
+@pytest.mark.parametrize("kind", ["shm", "udp"])
+def test_packets_of_a_restarted_robot(kind: str, clock_folder: Make, start: Start) -> None:
+    """A robot that was restarted would be ignored for ever, as its sequence and its ring begin anew."""
+    process = start(clock_folder(lambda d: d["safety"].update(recover_s=0.1, hold_s=60.0)), kind, "--auto-start")
+    assert process.robot.drive(GOOD, 60.0, until="running") == "running"
+    process.robot.drive(GOOD, 0.5)
     assert process.robot.wait("hold") == "hold", process.end()
-    process.robot.sequence = 0
-    assert process.robot.drive(GOOD, 5.0, until="running") == "running"
+    process.restart_robot()
+    assert process.robot.drive(GOOD, 60.0, until="running") == "running"
+    assert process.robot.received[-1].cause == 21
+    assert process.end() == 0
 
 
 def test_layout_of_a_packet() -> None:
