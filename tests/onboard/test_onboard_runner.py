@@ -13,12 +13,15 @@ import walkers
 from leapp_policy.contract import RobotProfile, Safety, bind
 from leapp_policy.deploy.policy_runner import PolicyRunner
 from leapp_policy.errors import ArtifactError
+from leapp_policy.onboard.binding import Sensors
+from leapp_policy.onboard.cause import Problem
 from leapp_policy.onboard.deployment import TargetSpec, read_deployment
 from leapp_policy.onboard.pack import Pack
 from leapp_policy.onboard.packet import Cause, Control, State
 from leapp_policy.onboard.robot import sensor_payload
-from leapp_policy.onboard.runner import Runner, Sensors, StepInput, StepOutput, TargetGuard
-from leapp_policy.onboard.safety import Problem, SafetyInput, SafetyMachine
+from leapp_policy.onboard.runner import Runner, StepInput, StepOutput
+from leapp_policy.onboard.safety import SafetyInput, SafetyMachine
+from leapp_policy.onboard.target_guard import TargetGuard
 
 MS = 1_000_000
 STALE = Problem(Cause.STALE_SENSOR, 0)
@@ -129,6 +132,7 @@ def guard(**changes: Any) -> TargetGuard:
     fields: dict[str, Any] = {
         "model": "m",
         "output": "o",
+        "unit": "rad",
         "order": np.arange(2),
         "lower": np.array([-1.0, -1.0], np.float32),
         "upper": np.array([1.0, 1.0], np.float32),
@@ -151,6 +155,14 @@ def test_guard_blends_clamps_and_slows() -> None:
     found.place(np.array([0.0, 3.0], np.float32))
     found.follow(wanted, 220 * MS)
     np.testing.assert_allclose(found.values, [1.0, 2.95])  # led back, not thrown
+
+
+def test_guard_keeps_the_sign_of_zero() -> None:
+    """A replay between leapp-run and Python would differ by the sign of a zero at a limit."""
+    limits = np.zeros(2, np.float32)
+    found = guard(lower=limits, upper=limits)
+    found.follow(np.array([-0.0, 0.0], np.float32), 0)
+    np.testing.assert_array_equal(np.signbit(found.values), [True, False])
 
 
 class Drive:
