@@ -16,8 +16,8 @@ from leapp_policy.tasks.arm_reach.robot import PROFILE_PATH, ArmRobot
 from numpy.typing import NDArray
 
 from leapp_policy.contract import RobotProfile
-from leapp_policy.onboard.faults import Fault
 from leapp_policy.onboard.control_loop import run_loop
+from leapp_policy.onboard.faults import Fault
 from leapp_policy.onboard.log_writer import StepLog
 from leapp_policy.onboard.pack import Pack
 from leapp_policy.onboard.packet import Cause

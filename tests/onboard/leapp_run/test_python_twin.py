@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from run_peer import ARM, ESTOP, START, STOP, SWITCH
 
-from leapp_policy.errors import ArtifactError, ContractError
+from leapp_policy.deploy.onnx_session import execution_providers
+from leapp_policy.errors import ArtifactError, ConfigError, ContractError, RuntimeLibraryError
 from leapp_policy.onboard.packet import Cause
 from leapp_policy.onboard.replay import replay
 from leapp_policy.onboard.runner import Runner
@@ -96,7 +98,6 @@ def test_state_over_starts(
 
     def change(document: dict[str, Any]) -> None:
         document["state"][0]["reset"] = reset
-        document["models"][0]["inputs"][0].setdefault("dtype", "float32")
         parts = {"parts": [{"name": "joint_pos", "clip": [-0.3, [0.1, 0.2]], "scale": [1.1, 0.7]}], "kind": "signal"}
         next(each for each in document["models"][0]["inputs"] if each["name"] == "joint_pos")["source"] = parts
 
@@ -141,12 +142,34 @@ def test_policies_that_do_not_fit_are_refused(clock_folder: Callable[..., Path])
         Runner.open(first, other)
 
 
-def test_device_is_not_ignored(clock_folder: Callable[..., Path]) -> None:
+def test_device_is_not_ignored(clock_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy that was proven on a GPU would run on the processor without a word."""
     folder = clock_folder(lambda document: document.update(device="cuda:0"))
-    with pytest.raises(ArtifactError if _has_cuda() else Exception, match="needs ONNX Runtime's CUDA provider"):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(ConfigError, match="Device 'cuda:0' needs ONNX Runtime's CUDA provider"):
+        Runner.open(folder)
+    folder = clock_folder(lambda document: document.update(device="npu"))
+    with pytest.raises(ConfigError, match="Device must be 'cpu', 'cuda' or 'cuda:<index>', got 'npu'"):
         Runner.open(folder)
 
 
-def _has_cuda() -> bool:
-    return False
+def test_gpu_is_asked_for_in_full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices would be multiplied with 10 bits of mantissa, or on another GPU."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    name, settings = execution_providers("cuda:1")[0]
+    assert name == "CUDAExecutionProvider"
+    assert (settings["device_id"], settings["use_tf32"], settings["enable_cuda_graph"]) == ("1", "0", "0")
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime has a CUDA provider"
+)
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_session_that_fell_back_is_refused(
+    clock_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime goes on with the processor where the CUDA provider does not load."""
+    folder = clock_folder(lambda document: document.update(device="cuda"))
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    with pytest.raises(RuntimeLibraryError, match=r"must run on 'cuda', .* opened it on \['CPUExecutionProvider'\]"):
+        Runner.open(folder)
