@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import builders
 import numpy as np
 import onnxruntime
 import pytest
+import run_folders
+import torch
 from run_peer import ARM, ESTOP, START, STOP, SWITCH
+from torch import Tensor
 
 from leapp_policy.deploy.onnx_session import execution_providers
 from leapp_policy.errors import ArtifactError, ConfigError, ContractError, RuntimeLibraryError
@@ -66,6 +70,30 @@ def test_switch(clock_folder: Callable[..., Path], start: Callable[..., Any], tm
         replay(found, Runner.open(first))
     with pytest.raises(ArtifactError, match="name the folder that was run"):
         replay(found, Runner.open(second, first))
+
+
+def test_switch_to_a_policy_with_warp(
+    clock_folder: Callable[..., Path], start: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Warp would be opened for the first policy alone, and the second one be refused."""
+
+    def step(obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"action": builders.scaled(obs["joint_pos"], 0.25)}
+
+    with torch.no_grad():
+        builders.export_step(step, {"joint_pos": torch.zeros(1, 2)}, tmp_path / "p", rate_hz=100.0)
+    folder = tmp_path / "warp"
+    document = run_folders.deploy_document(tmp_path / "p", folder, output="action", warp_segments=True)
+    document["sensor_floats"] = 4
+    first, second, log = clock_folder(), run_folders.write_deployment(document, folder), tmp_path / "run.log"
+    process = start(first, "shm", "--auto-start", "--switch", str(second), "--log", str(log))
+    assert process.robot.drive(GOOD, 10.0, until="running") == "running", process.end()
+    process.robot.control(SWITCH)
+    process.robot.drive(GOOD, 0.5)
+    assert process.end() == 0, process.notes
+    found = assert_alike(log, first, second)
+    assert found.records["flags"][-1] & SECOND_POLICY
+    np.testing.assert_array_equal(found.records["action"][-1], np.float32(0.25) * GOOD[:2])
 
 
 def test_requests_and_refusals(clock_folder: Callable[..., Path], start: Callable[..., Any], tmp_path: Path) -> None:
