@@ -6,9 +6,10 @@ It owns no clock, no thread and no transport; a step depends on nothing but its 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,10 +113,8 @@ class Runner:
         """
         _check_pair(deployments)
         libraries = next((each.libraries for each in deployments if each.libraries.operator), LibrarySpec())
-        if libraries.warp is not None:
-            # The operator library looks there for Warp when the first segment is opened: for what was checked.
-            os.environ[_WARP_FOLDER_VARIABLE] = str(libraries.warp)
-        self._policies = [_Policy(each, libraries.operator) for each in deployments]
+        with _packed_warp(libraries.warp):
+            self._policies = [_Policy(each, libraries.operator) for each in deployments]
         self._active = 0
         self._machine = SafetyMachine(deployments[0].safety, auto_start=auto_start)
         self._action = np.zeros(len(deployments[0].targets.order), np.float32)
@@ -255,6 +254,21 @@ class Runner:
             return False
         np.take(pipeline.targets, self.deployment.targets.order, out=self._action)
         return True
+
+
+@contextlib.contextmanager
+def _packed_warp(folder: Path | None) -> Iterator[None]:
+    """Tell the operator library, which loads Warp when a segment is opened, where the Warp is that was checked."""
+    before = os.environ.get(_WARP_FOLDER_VARIABLE)
+    if folder is not None:
+        os.environ[_WARP_FOLDER_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[_WARP_FOLDER_VARIABLE] = before
+        elif folder is not None:
+            del os.environ[_WARP_FOLDER_VARIABLE]
 
 
 def _check_pair(deployments: Sequence[Deployment]) -> None:
