@@ -50,14 +50,16 @@ class Problem:
 GOOD = Problem()
 
 
-def describe(cause: Cause, signal: str = "") -> str:
+def describe(cause: Cause, signal: str = "", unit: str = "") -> str:
     """Return a cause in words, e.g. ``signal 'goal' is stale``.
 
     Args:
         cause: The cause.
         signal: Name of the signal that it is about; empty for none.
+        unit: Its unit: who sends degrees for radians is told; empty where unknown.
     """
     subject = f"signal '{signal}'" if signal else "a signal"
     if cause is Cause.STALE_COMMAND:
         subject = subject.partition(" ")[2]
-    return _WORDS[cause].format(subject=subject)
+    words = _WORDS[cause].format(subject=subject)
+    return f"{words}; its unit is {unit}" if cause is Cause.OUT_OF_RANGE and unit else words

@@ -142,6 +142,7 @@ def read_deployment(folder: Path) -> Deployment:
         raise ArtifactError(f"Deployment folder '{folder}' cannot be read ({error}); pack it again") from error
     if file_digest(path) != seal:
         raise ArtifactError(f"File '{path.name}' of '{folder}' is not the one that was packed; pack it again")
+    _check_listed(document)
     for name, digest in document.get("digests", {}).items():
         if not (folder / name).is_file():
             raise ArtifactError(f"Deployment folder '{folder}' has no file '{name}'; copy the whole folder")
@@ -150,24 +151,24 @@ def read_deployment(folder: Path) -> Deployment:
     if document.get("version") != VERSION:
         raise ArtifactError(f"Deployment '{folder}' must have version {VERSION}, got {document.get('version')}")
     try:
-        for name in _needed(document):
-            if name not in document["digests"]:
-                raise ValueError(f"digests lacks '{name}', which is not run unchecked")
         return _deployment(folder, document, seal)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"Deployment '{folder}' is damaged ({error!r}); pack it again") from error
 
 
-def _needed(document: Mapping[str, Any]) -> list[str]:
-    """Files that must have a digest: whatever is run or read."""
-    libraries = document["libraries"]
-    warp = libraries.get("warp_dir")
-    return [
-        *(each["file"] for each in document["models"]),
-        *(each["initial"]["file"] for each in document.get("state") or []),
-        *(libraries[key] for key in ("onnxruntime", "operator") if libraries.get(key)),
-        *(f"{warp}/{name}" for name in WARP_LIBRARIES if warp),
-    ]
+def _check_listed(document: Mapping[str, Any]) -> None:
+    """Every file that is used must be one whose digest is known."""
+    try:
+        libraries = document["libraries"]
+        needed = [each["file"] for each in document["models"]]
+        needed += [each["initial"]["file"] for each in document.get("state") or []]
+        needed += [libraries["onnxruntime"], libraries.get("operator")]
+        needed += [f"{libraries['warp_dir']}/{each}" for each in WARP_LIBRARIES] if libraries.get("warp_dir") else []
+        lacking = [each for each in needed if each and each not in document["digests"]]
+    except (KeyError, TypeError) as error:
+        raise ArtifactError(f"'{DOCUMENT}' is damaged ({error!r}); pack the policy again") from error
+    if lacking:
+        raise ArtifactError(f"'digests' of {DOCUMENT} lacks {lacking}, which is not run unchecked; pack it again")
 
 
 def _deployment(folder: Path, document: Mapping[str, Any], digest: str) -> Deployment:
@@ -256,4 +257,7 @@ def _side(value: Any, dim: int, default: float) -> NDArray[np.float32]:
     values = value if isinstance(value, list) else [value] * dim
     if len(values) != dim:
         raise ValueError(f"{len(values)} bounds for {dim} elements")
+    largest = float(np.finfo(np.float32).max)
+    if not all(each is None or abs(each) <= largest for each in values):
+        raise ValueError(f"bounds must be numbers of float32, got {values}")
     return np.array([default if each is None else each for each in values], dtype=np.float32)

@@ -24,31 +24,32 @@ from leapp_policy.onboard.step_log import (
     SECOND_POLICY,
     SENT,
     LogHeader,
-    record_type,
+    record_dtype,
 )
 
 _MOST_WAITING = 4096
+Label = tuple[str, str]
 
 
 class StepLog:
     """A queue between the loop and a thread that writes the file and tells transitions and refusals."""
 
     def __init__(
-        self, path: Path | None, header: LogHeader, signals: Sequence[Sequence[str]], notes: TextIO | None
+        self, path: Path | None, header: LogHeader, signals: Sequence[Sequence[Label]], notes: TextIO | None
     ) -> None:
         """Begin a log.
 
         Args:
             path: The file; None writes nothing, and what happens is told all the same.
             header: What is known of the run.
-            signals: Names of each policy's signals.
+            signals: Name and unit of each policy's signals.
             notes: Gets one line for each transition and each refusal; None for nobody.
 
         Raises:
             ConfigError: The file cannot be written.
         """
         self._path, self._header, self._signals, self._notes = path, header, signals, notes
-        self._kind = record_type(header.sensor_floats, header.dim)
+        self._kind = record_dtype(header.sensor_floats, header.dim)
         self._file: BinaryIO | None = None
         if path is not None:
             try:
@@ -114,17 +115,17 @@ class StepLog:
         if record["step"] == 0:
             self._first_ns = int(record["now_ns"])
         at = f"{(int(record['now_ns']) - self._first_ns) * 1e-9:9.3f} s "
-        names = self._signals[1 if record["flags"] & SECOND_POLICY else 0]
+        labels = self._signals[1 if record["flags"] & SECOND_POLICY else 0]
         state = State(int(record["state"]))
         cause, refusal = (
             Problem(Cause(int(record[key])), int(record[f"{key}_signal"])) for key in ("cause", "refusal")
         )
         if state is not self._state:
-            self._say(f"{at} {self._state.name.lower()} -> {state.name.lower()}: {_words(cause, names)}")
+            self._say(f"{at} {self._state.name.lower()} -> {state.name.lower()}: {_words(cause, labels)}")
             self._state = state
         # A request that stands is refused in every step, and told once.
         if refusal and refusal != self._refusal:
-            self._say(f"{at} {state.name.lower()}, refused: {_words(refusal, names)}")
+            self._say(f"{at} {state.name.lower()}, refused: {_words(refusal, labels)}")
             self._refusal = refusal
 
     def _say(self, line: str) -> None:
@@ -138,7 +139,7 @@ def make_record(
     """Return the record of a step.
 
     Args:
-        kind: Of ``record_type``.
+        kind: Of ``record_dtype``.
         figures: ``step``, ``skipped`` and the times of the step, as the record names them.
         given: What the step was made of.
         found: What it gave.
@@ -175,5 +176,6 @@ def control_bits(control: frozenset[Control]) -> int:
     return sum(1 << int(each) for each in control)
 
 
-def _words(problem: Problem, names: Sequence[str]) -> str:
-    return describe(problem.cause, names[problem.signal] if 0 <= problem.signal < len(names) else "")
+def _words(problem: Problem, labels: Sequence[Label]) -> str:
+    name, unit = labels[problem.signal] if 0 <= problem.signal < len(labels) else ("", "")
+    return describe(problem.cause, name, unit)

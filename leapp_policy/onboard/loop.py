@@ -72,7 +72,7 @@ def _run(options: Options) -> int:
 
 
 def _loop(options: Options, runner: Runner, transport: Transport, header: LogHeader) -> LoopResult:
-    signals = [[each.name for each in deployment.signals] for deployment in runner.deployments]
+    signals = [[(each.name, each.unit) for each in deployment.signals] for deployment in runner.deployments]
     # Its thread is begun first: it must inherit neither the priority nor the processor of the loop.
     log = StepLog(options.log, header, signals, sys.stderr)
     for note in set_up_realtime(RealtimeOptions(options.lock_memory, options.cpu, options.fifo)).notes:
@@ -89,7 +89,7 @@ def _loop(options: Options, runner: Runner, transport: Transport, header: LogHea
         steps=result.steps,
         wall_ns=result.wall_ns,
         cpu_ns=_cpu_ns() - before,
-        max_rss_kb=_resident_kb(),
+        rss_kb=_resident_kb(),
         rejected=link.rejected,
     )
     _say(f"{result.steps} steps, {result.misses} deadlines missed, {link.rejected} packets rejected.")

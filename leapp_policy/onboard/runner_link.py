@@ -43,7 +43,7 @@ class RunnerLink:
             if packet is None:
                 continue
             if packet.kind is Kind.SENSORS:
-                self.sensors = Sensors(packet.values, packet.sequence, packet.time_ns)
+                self.sensors = Sensors(packet.values, packet.sequence, _signed(packet.time_ns))
                 if isinstance(self._transport, UdpRunnerSide):
                     self._transport.answer(index)
             elif packet.state in tuple(Control):
@@ -61,3 +61,8 @@ class RunnerLink:
         """
         fields = {"used": self.sensors.sequence, "state": int(state), "cause": int(found.cause.cause)}
         self._transport.send(self._numbering.make(Kind.TARGETS, found.targets, **fields).encode())
+
+
+def _signed(time_ns: int) -> int:
+    """A time as the runner counts: a sender may write any 64 bits."""
+    return time_ns - (1 << 64) if time_ns >> 63 else time_ns

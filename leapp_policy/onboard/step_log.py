@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +17,32 @@ from leapp_policy.onboard.binding import Sensors
 from leapp_policy.onboard.packet import Control
 from leapp_policy.onboard.runner import StepInput
 
+_FIGURES = ("steps", "dropped", "wall_ns", "cpu_ns", "rss_kb", "rejected")
 HAS_SENSORS, MISSED_BEFORE, RAN, SENT, SECOND_POLICY = 1, 2, 4, 8, 16
-_HEADER = struct.Struct("<8sIIIIqII64s64s768sQQqqqQ")
-_MAGIC, _VERSION = b"LPLOG1\0\0", 1
+_MAGIC, _VERSION = b"LPLOG1", 1
 _SETTINGS_BYTES = 768
-_MOST_FLOATS = 1 << 20
-_FIELDS = [
+_MOST_FLOATS = 16000  # a packet holds no more
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("record_bytes", "<u4"),
+        ("sensor_floats", "<u4"),
+        ("dim", "<u4"),
+        ("period_ns", "<i8"),
+        ("auto_start", "<u4"),
+        ("policies", "<u4"),
+        ("digest", "S64", (2,)),
+        ("settings", f"S{_SETTINGS_BYTES}"),
+        ("steps", "<u8"),
+        ("dropped", "<u8"),
+        ("wall_ns", "<i8"),
+        ("cpu_ns", "<i8"),
+        ("rss_kb", "<i8"),
+        ("rejected", "<u8"),
+    ]
+)
+_RECORD = [
     ("step", "<u8"),
     ("planned_ns", "<i8"),
     ("now_ns", "<i8"),
@@ -57,7 +76,7 @@ class LogHeader:
         dropped: Records that found no room.
         wall_ns: How long it ran [ns].
         cpu_ns: Processor time of all its threads [ns].
-        max_rss_kb: Memory that it had at its end [KiB].
+        rss_kb: Memory that it had at its end [KiB].
         rejected: Packets that were dropped.
     """
 
@@ -71,17 +90,20 @@ class LogHeader:
     dropped: int = 0
     wall_ns: int = 0
     cpu_ns: int = 0
-    max_rss_kb: int = 0
+    rss_kb: int = 0
     rejected: int = 0
 
     def encode(self) -> bytes:
         """Return the first bytes of the file."""
-        first, second = (*self.digests, "")[:2]
-        text = json.dumps(self.settings, separators=(",", ":")).encode()[: _SETTINGS_BYTES - 1]
-        sizes = (record_type(self.sensor_floats, self.dim).itemsize, self.sensor_floats, self.dim)
-        figures = (self.steps, self.dropped, self.wall_ns, self.cpu_ns, self.max_rss_kb, self.rejected)
-        starts = (self.period_ns, int(self.auto_start), len(self.digests), first.encode(), second.encode(), text)
-        return _HEADER.pack(_MAGIC, _VERSION, *sizes, *starts, *figures)
+        found = np.zeros((), HEADER)
+        found["magic"], found["version"], found["policies"] = _MAGIC, _VERSION, len(self.digests)
+        found["record_bytes"] = record_dtype(self.sensor_floats, self.dim).itemsize
+        found["digest"][: len(self.digests)] = [each.encode() for each in self.digests]
+        # The last byte stays 0: it is text for C, too.
+        found["settings"] = json.dumps(self.settings, separators=(",", ":")).encode()[: _SETTINGS_BYTES - 1]
+        for name in ("sensor_floats", "dim", "period_ns", "auto_start", *_FIGURES):
+            found[name] = getattr(self, name)
+        return found.tobytes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,17 +126,16 @@ class LogFile(LogHeader):
             yield StepInput(int(each["now_ns"]), sensors, control, bool(flags & MISSED_BEFORE))
 
 
-def record_type(sensor_floats: int, dim: int) -> np.dtype[Any]:
-    """Return how a record lies in the file; it ends on a multiple of 8 bytes.
+def record_dtype(sensor_floats: int, dim: int) -> np.dtype[Any]:
+    """Return the layout of a record.
 
     Args:
-        sensor_floats: Elements of a sensor payload.
-        dim: Elements of the targets.
+        sensor_floats: Floats in the payload of a sensor packet.
+        dim: Targets.
     """
     values = [("sensors", "<f4", (sensor_floats,)), ("action", "<f4", (dim,)), ("targets", "<f4", (dim,))]
-    used = np.dtype([*_FIELDS, *values])
-    padding = -used.itemsize % 8
-    return np.dtype([*_FIELDS, *values, ("padding", f"V{padding}")]) if padding else used
+    padding = -np.dtype([*_RECORD, *values]).itemsize % 8  # a record ends on a multiple of 8 bytes
+    return np.dtype([*_RECORD, *values, *([("padding", f"V{padding}")] if padding else [])])
 
 
 def read_log(path: Path) -> LogFile:
@@ -124,20 +145,34 @@ def read_log(path: Path) -> LogFile:
         path: The file.
 
     Raises:
-        ArtifactError: It cannot be read, or is no log.
+        ArtifactError: It cannot be read, is no log, or is damaged.
     """
     try:
         data = path.read_bytes()
-        found = _HEADER.unpack_from(data)
-    except (OSError, struct.error) as error:
+        header = np.frombuffer(data, HEADER, 1)[0]
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"Log '{path}' cannot be read ({error}); name a file of leapp-run --log") from error
-    magic, version, size, sensors, dim, period, auto, policies, first, second, settings, *figures = found
-    known = (magic, version) == (_MAGIC, _VERSION) and policies in (1, 2) and period > 0
-    if not known or max(sensors, dim) > _MOST_FLOATS or size != record_type(sensors, dim).itemsize:
+    if (header["magic"], header["version"]) != (_MAGIC, _VERSION):
         raise ArtifactError(f"Log '{path}' must have version {_VERSION}; name a file of leapp-run --log")
-    kind = record_type(sensors, dim)
-    # A run that was killed may have left half a record at the end.
-    records = np.frombuffer(data, kind, (len(data) - _HEADER.size) // size, _HEADER.size)
-    digests = tuple(each.rstrip(b"\0").decode() for each in (first, second)[:policies])
-    text = settings.split(b"\0", 1)[0].decode()
-    return LogFile(sensors, dim, period, bool(auto), digests, json.loads(text or "{}"), *figures, records=records)
+    sensor_floats, dim = int(header["sensor_floats"]), int(header["dim"])
+    kind = record_dtype(min(sensor_floats, _MOST_FLOATS), min(dim, _MOST_FLOATS))
+    if max(sensor_floats, dim) > _MOST_FLOATS or header["record_bytes"] != kind.itemsize:
+        raise ArtifactError(
+            f"Log '{path}' says {header['record_bytes']} bytes for {sensor_floats} floats of sensors and {dim} "
+            "targets, which do not fit; it is damaged, copy it again"
+        )
+    try:
+        settings = json.loads(header["settings"] or b"{}")
+    except ValueError as error:
+        raise ArtifactError(f"Log '{path}' has settings that are no JSON; it is damaged, copy it again") from error
+    return LogFile(
+        sensor_floats=sensor_floats,
+        dim=dim,
+        period_ns=int(header["period_ns"]),
+        auto_start=bool(header["auto_start"]),
+        digests=tuple(each.decode("ascii", "replace") for each in header["digest"][: header["policies"]]),
+        settings=settings,
+        **{name: int(header[name]) for name in _FIGURES},
+        # A run that was killed may have left half a record at the end.
+        records=np.frombuffer(data, kind, (len(data) - HEADER.itemsize) // kind.itemsize, HEADER.itemsize),
+    )

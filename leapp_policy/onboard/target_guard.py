@@ -59,13 +59,16 @@ class TargetGuard:
             wanted: The policy's, in the sent order, all finite.
             now_ns: Time [ns].
         """
-        passed = now_ns - self._blend_began_ns
+        # A clock that runs back begins the blend again and never goes out beyond its ends.
+        passed = max(now_ns - self._blend_began_ns, 0)
         value = self._wanted
         np.copyto(value, wanted)
         if self.placed and passed < self._blend_in_ns:
             t = np.float32(passed / self._blend_in_ns)
             share = t * t * (np.float32(3.0) - np.float32(2.0) * t)  # no jump in speed at either end
-            np.add(self._from, share * (wanted - self._from), out=value)
+            # In float64: the difference of two float32 may be infinite.
+            start = self._from.astype(np.float64)
+            value[:] = start + np.float64(share) * (wanted.astype(np.float64) - start)
         clamp(value, self._spec.lower, self._spec.upper)
         if self.placed:
             clamp(value, self.values - self._max_step, self.values + self._max_step)

@@ -23,14 +23,20 @@ void TargetGuard::BeginBlend(int64_t now_ns) noexcept {
 }
 
 void TargetGuard::Follow(const float* wanted, int64_t now_ns) noexcept {
-  const int64_t passed = now_ns - blend_began_ns_;
+  // A clock that runs back begins the blend again and never goes out beyond its ends.
+  const int64_t passed = std::max<int64_t>(now_ns - blend_began_ns_, 0);
   const bool blends = placed_ && passed < blend_in_ns_;
   const float t =
       blends ? static_cast<float>(static_cast<double>(passed) / static_cast<double>(blend_in_ns_))
              : 1.0f;
   const float share = t * t * (3.0f - 2.0f * t);  // no jump in speed at either end
   for (size_t i = 0; i < last_.size(); ++i) {
-    float value = blends ? from_[i] + share * (wanted[i] - from_[i]) : wanted[i];
+    float value = wanted[i];
+    if (blends) {
+      // In double: the difference of two float32 may be infinite.
+      const double from = from_[i];
+      value = static_cast<float>(from + share * (static_cast<double>(wanted[i]) - from));
+    }
     value = std::min(std::max(value, spec_.lower[i]), spec_.upper[i]);
     if (placed_) {
       value = std::min(std::max(value, last_[i] - max_step_[i]), last_[i] + max_step_[i]);

@@ -65,7 +65,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_what_happens_is_told_once() -> None:
     """An operator would see the same refusal a hundred times a second, or no transition."""
     notes = io.StringIO()
-    log = StepLog(None, HEADER, [["a"], ["gyro", "goal"]], notes)
+    log = StepLog(None, HEADER, [[("a", "")], [("gyro", "rad/s"), ("goal", "m")]], notes)
     stale, outside = Problem(Cause.STALE_COMMAND, 1), Problem(Cause.OUTSIDE_ENVELOPE, 0)
     for step in range(3):
         log.push({"step": step}, given(step), found(State.INIT, refusal=outside), sent=False)

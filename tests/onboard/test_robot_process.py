@@ -90,7 +90,7 @@ def test_python_loop(packed: Pack) -> None:
         deployment = runner.deployment
         transport = open_runner_side(name, deployment.sensor_floats, 3)
         header = LogHeader(deployment.sensor_floats, 3, deployment.period_ns, True, (deployment.digest,), {})
-        log = StepLog(None, header, [[each.name for each in deployment.signals]], None)
+        log = StepLog(None, header, [[(each.name, each.unit) for each in deployment.signals]], None)
         run_loop(runner, RunnerLink(transport, deployment), log, SECONDS)
         log.close()
         transport.close()

@@ -97,7 +97,7 @@ def test_tells_what_leapp_run_tells(
         "note: The loop is not pinned to CPU 1023 (Invalid argument); name one that this process may use.",
         "init -> armed: arming was requested",
         "armed -> running: a start was requested",
-        "running -> hold: signal 'joint_pos' is out of its range",
+        "running -> hold: signal 'joint_pos' is out of its range; its unit is rad",
     ]
     done = run(native, folder, "--transport", "shm:test_told", "--seconds", "0.1", "--no-lock", "--cpu", "1023")
     assert without_times(done.stderr)[0] == told[0]
