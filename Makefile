@@ -15,7 +15,7 @@ NATIVE := $(shell find runtime CMakeLists.txt -type f -not -path 'runtime/fuzz/*
 FUZZ_CXX ?= $(or $(firstword $(shell command -v clang++ clang++-19 clang++-16 clang++-14)),$(CXX))
 FUZZ_RUNS ?= 10000000
 FUZZ_SECONDS ?= 3600
-FUZZERS ?= bundle_fuzz elf_object_fuzz metadata_fuzz segment_open_fuzz wrp_header_fuzz
+FUZZERS ?= bundle_fuzz deploy_json_fuzz elf_object_fuzz metadata_fuzz packet_fuzz segment_open_fuzz step_log_fuzz wrp_header_fuzz
 
 .PHONY: demo demo-robot test check format native-test native-test-aarch64 fuzz clean
 

@@ -15,7 +15,7 @@ from torch.fx import Graph
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from leapp_policy import pipeline
-from leapp_policy.artifact import onnx
+from leapp_policy.backends import onnx
 from leapp_policy.commands import example_observation, make_policy
 from leapp_policy.config import PolicyCfg, TaskCfg
 from leapp_policy.deploy.timing import measure

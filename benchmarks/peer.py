@@ -302,7 +302,7 @@ class _Server:
         }
 
     def samples(self, name: str, iterations: int) -> list[int]:
-        from runtime_measure import timed
+        from runtime_timed import timed
 
         from leapp_policy.deploy.timing import garbage_held
 

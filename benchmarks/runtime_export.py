@@ -19,7 +19,7 @@ import leapp_policy
 def _backend(name: str) -> Any:
     if name != "aoti":
         return name
-    from leapp_policy.artifact.pt2 import BackendPt2
+    from leapp_policy.backends.pt2 import BackendPt2
 
     return BackendPt2(compile=True)
 

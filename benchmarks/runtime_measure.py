@@ -9,7 +9,6 @@ import os
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +21,12 @@ from peer import LABELS as PEER_LABELS
 from peer import PeerProcess
 from runtime_profile import profile_calls
 from runtime_session import describe_session
+from runtime_timed import timed
 from runtime_variants import BUILDERS, Context, NotAvailableError, Variant
 
 from leapp_policy.deploy.timing import LatencyStats, garbage_held
 
 WARMUP = 50
-SETTLE = 3
 ROUND_S = 0.05
 """About how long a variant is measured in one round [s]."""
 FRESH_SEEDS = (11, 12, 13)
@@ -101,28 +100,6 @@ class _Local:
 
     def outputs(self, seed: int) -> dict[str, torch.Tensor]:
         return self._variant.outputs(self._pipeline.example_inputs(seed))
-
-
-def timed(call: Callable[[], Any], iterations: int, settle: int = SETTLE) -> list[int]:
-    """Time calls in a row.
-
-    Args:
-        call: Returns with the device idle.
-        iterations: Calls that count.
-        settle: Calls before them that do not.
-
-    Returns:
-        Duration of each [ns].
-    """
-    clock = time.perf_counter_ns
-    for _ in range(settle):
-        call()
-    samples = []
-    for _ in range(iterations):
-        start = clock()
-        call()
-        samples.append(clock() - start)
-    return samples
 
 
 def measure_batch(

@@ -14,7 +14,6 @@ import warp as wp
 from torch import Tensor
 
 from leapp_policy.annotate.session import current_session, last_session
-from leapp_policy.artifact.backend import Backend
 from leapp_policy.artifact.folder import (
     AUDIT_NAME,
     REPORT_NAME,
@@ -22,10 +21,10 @@ from leapp_policy.artifact.folder import (
     staged_folder,
     system_information,
     write_json,
-    write_models,
-    written_name,
 )
-from leapp_policy.artifact.registry import make_backend
+from leapp_policy.backends.backend import Backend
+from leapp_policy.backends.registry import make_backend
+from leapp_policy.backends.write import write_models, written_name
 from leapp_policy.contract.actions import check_actions
 from leapp_policy.contract.checks import gain_warnings
 from leapp_policy.contract.schema import Contract

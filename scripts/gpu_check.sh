@@ -32,11 +32,12 @@ if [[ $steps == *build* ]]; then
     cp -r leapp_policy/. "$site/leapp_policy/"
     cp -r conf "$site/leapp_policy/conf" && cp -r tasks "$site/leapp_policy/tasks"
     run build bash -c "cmake -S . -B '$out/build' -G Ninja -DPython_EXECUTABLE='$python' -DCMAKE_BUILD_TYPE=Release \
-        -DLEAPP_POLICY_TORCH=ON && cmake --build '$out/build' && find '$out/build' -name 'libleapp_policy_*.so' -exec cp {} '$site/leapp_policy/_native/' ';'"
+        -DLEAPP_POLICY_TORCH=ON && cmake --build '$out/build' && find '$out/build' '(' -name 'libleapp_policy_*.so' -o -type f -name leapp-run ')' -exec cp {} '$site/leapp_policy/_native/' ';'"
 fi
 export PYTHONPATH="$site:${PYTHONPATH:-}"
 export LEAPP_POLICY_ONNX_LIBRARY="$site/leapp_policy/_native/libleapp_policy_onnx.so"
 export LEAPP_POLICY_RUNTIME_LIBRARY="$site/leapp_policy/_native/libleapp_policy_runtime.so"
+export LEAPP_POLICY_RUN_PROGRAM="$site/leapp_policy/_native/leapp-run"
 export PYTHONDONTWRITEBYTECODE=1
 LEAPP_POLICY_WARP_LIBRARY_DIR=$("$python" -c "import os, warp; print(os.path.join(os.path.dirname(warp.__file__), 'bin'))" | tail -1)
 export LEAPP_POLICY_WARP_LIBRARY_DIR
@@ -57,6 +58,8 @@ if [[ $steps == *test* ]]; then
         --deselect tests/trace/test_rows.py::test_fresh_process_needs_neither_torch_nor_warp \
         --deselect tests/trace/test_rows.py::test_folder_is_used_by_nobody_else \
         --deselect tests/trace/test_rows.py::test_module_that_was_loaded_before -p no:cacheprovider --tb=short -rfE
+    LEAPP_POLICY_TEST_DEVICE=cuda:0 run blocks_on_cuda "$python" -P -m pytest -n "${WORKERS:-6}" tests/blocks/test_block_export.py \
+        -k acts_as_the_original -p no:cacheprovider --tb=short -rfE
 fi
 if [[ $steps == *scripts* ]]; then
     # The commands of the README; PARITY_ARGS='parity.episodes=10' makes the rollouts short.

@@ -13,7 +13,9 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from leapp_policy.commands import _bench_page, _runtime_version, export_policy, run_bench, run_parity
+from leapp_policy.cli.bench import _bench_page
+from leapp_policy.cli.opened import runtime_version
+from leapp_policy.commands import export_policy, run_bench, run_parity
 from leapp_policy.config import BenchScriptCfg, ExportCfg, OnnxCfg, ParityScriptCfg, PolicyCfg, TaskCfg
 from leapp_policy.deploy.timing import LatencyStats
 from leapp_policy.errors import ArtifactError, ConfigError
@@ -97,7 +99,7 @@ def test_version_of_onnxruntime_for_gpus(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(metadata, "version", version)
     runner: Any = SimpleNamespace(manifest=SimpleNamespace(models=[SimpleNamespace(backend="onnx")]))
-    assert _runtime_version(runner) == {"onnxruntime": ort.__version__}
+    assert runtime_version(runner) == {"onnxruntime": ort.__version__}
 
 
 @pytest.mark.parametrize(

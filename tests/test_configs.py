@@ -15,7 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from leapp_policy.commands import _resolve, make_policy
+from leapp_policy.cli.original import _resolve
+from leapp_policy.commands import make_policy
 from leapp_policy.config import (
     BenchScriptCfg,
     ExportCfg,

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from doc_examples import Page, run
 
-PAGE = (Path(__file__).parents[1] / "docs" / "export-your-own.md").read_text()
+PAGE = Page("docs/export-your-own.md")
 KERNELS = """
 import warp as wp
 
@@ -23,19 +21,6 @@ def tip_position(q: wp.array2d(dtype=float), tip: wp.array2d(dtype=float)):
 """
 
 
-def programs(title: str) -> list[str]:
-    """Code blocks of a section."""
-    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", section, flags=re.S)
-
-
-def run(program: str, folder: Path) -> str:
-    (folder / "program.py").write_text(program)
-    done = subprocess.run([sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_from_rsl_rl(tmp_path: Path) -> None:
     """A newcomer's checkpoint would not export, or its joints would arrive swapped without a word."""
     pytest.importorskip("rsl_rl", reason="rsl_rl is missing; install leapp-policy[rsl_rl]")
@@ -43,7 +28,7 @@ def test_from_rsl_rl(tmp_path: Path) -> None:
 
     path, _ = rsl_rl_runs.train(tmp_path)
     path.rename(tmp_path / "model_1500.pt")
-    export, bind = programs("From rsl_rl")
+    export, bind = PAGE.blocks(section="From rsl_rl")
     assert "present: 5 features" in run(export, tmp_path)
     said = run(bind, tmp_path)
     assert "joint_pos / joint_pos  <-  joint_pos, elements [1, 0]" in said
@@ -62,14 +47,13 @@ def test_from_stable_baselines3(tmp_path: Path) -> None:
     model.learn(64)
     model.save(tmp_path / "ppo_pendulum.zip")
     env.save(str(tmp_path / "vecnormalize.pkl"))
-    (program,) = programs("From stable-baselines3")
+    (program,) = PAGE.blocks(section="From stable-baselines3")
     assert "largest difference in an episode: " in run(program, tmp_path)
 
 
 def test_code_of_your_own(tmp_path: Path) -> None:
     """The shortest way in would not work as it is written."""
-    (tmp_path / "kernels.py").write_text(KERNELS)
-    (program,) = programs("Code of your own")
-    said = run(program, tmp_path)
+    (program,) = PAGE.blocks(section="Code of your own")
+    said = run(program, tmp_path, kernels=KERNELS)
     assert "tip_position" in said
     assert "ConstantSpec" in said

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn node graphs into the files of an artifact: backends, manifest, folder."""
+"""What an artifact is: its folder, its sealed manifest, its picture; models and graphs come from above."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from leapp_policy.artifact.document import tensor_entry
 from leapp_policy.artifact.manifest import (
     Manifest,
     file_digest,
@@ -20,7 +21,6 @@ from leapp_policy.artifact.manifest import (
     manifest_path,
     read_manifest,
     sealed_text,
-    tensor_entry,
 )
 from leapp_policy.contract.derive import described
 from leapp_policy.contract.diff import Difference, diff_contracts

@@ -4,7 +4,8 @@
 ==================== ========================================================================
 Module               What
 ==================== ========================================================================
-``quaternions``      rotate, rotate inversely, projected gravity, element order
+``quat_order``       order of a quaternion's elements
+``quaternions``      rotate, rotate inversely, projected gravity, change of order
 ``gather``           reorder by names
 ``affine``           scale, offset, clip
 ``normalizer``       frozen statistics, the twin of ``policies.normalizer``
@@ -18,5 +19,6 @@ Module               What
 ``observation``      terms composed into one vector
 ==================== ========================================================================
 
-Blocks with state share the rules of ``state``: ``begin(node)``, one change, ``reset(rows)``.
+Every block is made of ``block``, and one with state of ``state``: ``begin(node)``, one change, ``reset(rows)``. What
+these take (where a block runs, how its rows begin anew) is said there once; a block adds what is its own.
 """

@@ -7,13 +7,15 @@ actions use either, for the raw action and for the target.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 import warp as wp
 from torch import Tensor, nn
 
 from ..exec import LaunchContext
 from . import kernels
-from .block import BlockWarp, check_batch
+from .block import BlockWarp, WarpOptions, check_batch
 from .elements import Bounds, PerElement, bounds_per_element, check_size, per_element
 
 
@@ -90,26 +92,10 @@ class AffineWarp(BlockWarp):
         clip_in: Bounds | None = None,
         clip_out: Bounds | None = None,
         name: str = "affine",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the output.
-
-        Args:
-            num_envs: Batch size.
-            dim: Number of elements.
-            scale: Factor.
-            offset: Added after the scaling, in the unit of the result.
-            clip_in: Bounds of ``x``; None for none.
-            clip_out: Bounds of the result; None for none.
-            name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is not finite, a length is another, or bounds are in the wrong order.
-        """
-        super().__init__(name, num_envs, (dim,), dim, device, policy)
+        """As of :class:`AffineTorch`, for ``num_envs`` rows; :class:`~.block.WarpOptions` says where it runs."""
+        super().__init__(name, num_envs, (dim,), dim, **options)
         self._numbers = [
             self._constant(per_element("scale", scale, dim)),
             self._constant(per_element("offset", offset, dim)),

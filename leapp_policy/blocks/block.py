@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import warp as wp
@@ -33,6 +33,18 @@ def check_batch(what: str, x: Tensor, dim: int, num_envs: int | None = None) -> 
         raise ContractError(f"{what} must have shape [{rows}, {dim}], got {list(x.shape)}.")
 
 
+class WarpOptions(TypedDict, total=False):
+    """Keywords of every Warp block: where and how its kernels run.
+
+    Attributes:
+        device: Warp device name, such as ``cpu``, the default, or ``cuda:0``.
+        policy: ``auto``, the default, or ``eager`` for no graphs.
+    """
+
+    device: str
+    policy: str
+
+
 class BlockWarp:
     """A producer of one vector per environment from others; kernels run as ``leapp_policy.exec`` says.
 
@@ -48,7 +60,14 @@ class BlockWarp:
     """
 
     def __init__(
-        self, name: str, num_envs: int, input_dims: Sequence[int], dim: int, device: str, policy: str = "auto"
+        self,
+        name: str,
+        num_envs: int,
+        input_dims: Sequence[int],
+        dim: int,
+        *,
+        device: str = "cpu",
+        policy: str = "auto",
     ) -> None:
         """Allocate the output.
 
@@ -57,8 +76,8 @@ class BlockWarp:
             num_envs: Batch size, at least 1.
             input_dims: Elements of each input.
             dim: Elements of the output.
-            device: Warp device name, such as ``cpu`` or ``cuda:0``.
-            policy: ``auto``, or ``eager`` for no graphs.
+            device: As in :class:`WarpOptions`.
+            policy: As in :class:`WarpOptions`.
 
         Raises:
             ConfigError: A size is below 1.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..exec import LaunchContext
 from . import state_kernels
+from .block import WarpOptions
 from .elements import per_element
-from .state import ResetRule, StatefulTorch, StatefulWarp
+from .reset import ResetRule
+from .state import StatefulTorch, StatefulWarp
 
 _TWO_PI = 2.0 * math.pi
 
@@ -55,7 +57,7 @@ class PhaseClockTorch(StatefulTorch):
         Raises:
             ConfigError: A number is out of range.
         """
-        super().__init__(name, num_envs, 1, 1, ResetRule.DEFAULT, _checked_start(name, start))
+        super().__init__(name, num_envs, 1, 1, reset=ResetRule.DEFAULT, default=_checked_start(name, start))
         self.period = _checked_period(name, period)
         self.register_buffer("_offsets", torch.from_numpy(_checked_offsets(name, offsets)), persistent=False)
 
@@ -73,7 +75,7 @@ class PhaseClockTorch(StatefulTorch):
             ContractError: ``dt`` has another shape.
         """
         self._check("dt", dt)
-        self._guard.change()
+        self.allow_change()
         phase = self.values[:, 0] + _TWO_PI * dt / self.period
         phase = phase - _TWO_PI * torch.floor(phase / _TWO_PI)
         self._keep(phase[:, None])
@@ -111,35 +113,20 @@ class PhaseClockWarp(StatefulWarp):
         offsets: Sequence[float] = (0.0,),
         start: float = 0.0,
         name: str = "clock",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
-        """Start the clock.
-
-        Args:
-            num_envs: Batch size.
-            period: Duration of a cycle [s], above zero.
-            offsets: Phase offsets [rad], such as one per leg.
-            start: Phase after a reset [rad], in [0, 2 pi).
-            name: Name of the block, unique in the policy.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is out of range.
-        """
+        """As of :class:`PhaseClockTorch`; :class:`~.block.WarpOptions` says where it runs."""
         values = _checked_offsets(name, offsets)
         super().__init__(
             name,
             num_envs,
             1,
             1,
-            ResetRule.DEFAULT,
-            _checked_start(name, start),
             input_dims=(1,),
             out_dim=2 * len(values),
-            device=device,
-            policy=policy,
+            reset=ResetRule.DEFAULT,
+            default=_checked_start(name, start),
+            **options,
         )
         self.period = _checked_period(name, period)
         self._offsets = self._constant(values)

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-import numpy as np
 import warp as wp
 from torch import Tensor
 
-from ..exec import LaunchContext
-from . import state_kernels
-from .elements import PerElement, check_size
-from .state import ResetRule, StatefulTorch, StatefulWarp
+from .elements import check_size
+from .frames import FramesWarp
+from .reset import ResetOptions
+from .state import StatefulTorch, WarpStateOptions
 
 
 class DelayTorch(StatefulTorch):
@@ -28,9 +27,8 @@ class DelayTorch(StatefulTorch):
         dim: int,
         steps: int,
         *,
-        reset: ResetRule | str,
-        default: PerElement | None = None,
         name: str = "delay",
+        **options: Unpack[ResetOptions],
     ) -> None:
         """Allocate the line.
 
@@ -38,15 +36,14 @@ class DelayTorch(StatefulTorch):
             num_envs: Batch size.
             dim: Elements of a value.
             steps: Steps of delay, at least 1.
-            reset: What comes out in the first steps after a reset: zeros, a default, or the first value.
-            default: Value of each element for the rule ``default``.
             name: Name of the block, unique in the policy.
+            options: Reset rule, :class:`~.reset.ResetOptions`: what comes out in the first steps after a reset.
 
         Raises:
             ConfigError: A number is out of range, or the default does not fit the rule.
         """
         steps = check_size(f"steps of {name}", steps)
-        super().__init__(name, num_envs, steps + 1, dim, reset, default)
+        super().__init__(name, num_envs, steps + 1, dim, **options)
         self.steps = steps
 
     def push(self, x: Tensor) -> Tensor:
@@ -63,7 +60,7 @@ class DelayTorch(StatefulTorch):
             ContractError: The value has another shape.
         """
         self._check("value", x)
-        self._guard.change()
+        self.allow_change()
         line = self._pushed(x)
         self._keep(line)
         return line[:, 0].clone()
@@ -81,7 +78,7 @@ class DelayTorch(StatefulTorch):
         return self.values[:, 0].clone()
 
 
-class DelayWarp(StatefulWarp):
+class DelayWarp(FramesWarp):
     """A delay of whole steps in Warp.
 
     Attributes:
@@ -94,43 +91,12 @@ class DelayWarp(StatefulWarp):
         dim: int,
         steps: int,
         *,
-        reset: ResetRule | str,
-        default: PerElement | None = None,
         name: str = "delay",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpStateOptions],
     ) -> None:
-        """Allocate the line.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of a value.
-            steps: Steps of delay, at least 1.
-            reset: What comes out in the first steps after a reset: zeros, a default, or the first value.
-            default: Value of each element for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`DelayTorch`; :class:`~.block.WarpOptions` says where it runs."""
         self.steps = check_size(f"steps of {name}", steps)
-        super().__init__(
-            name,
-            num_envs,
-            self.steps + 1,
-            dim,
-            reset,
-            default,
-            input_dims=(dim,),
-            out_dim=dim,
-            device=device,
-            policy=policy,
-        )
-        self._oldest = wp.zeros(dim, dtype=wp.int32, device=self.device)
-        self._elements = self._constant(np.arange(dim, dtype=np.int32), wp.int32)
-        self._prepare()
+        super().__init__(name, num_envs, self.steps + 1, dim, **options)
 
     def push(self, x: wp.array, *, stream: Any = None) -> wp.array:
         """Put a value in, once per step.
@@ -147,26 +113,3 @@ class DelayWarp(StatefulWarp):
             ContractError: The value has another shape, dtype or device.
         """
         return self.compute(x, stream=stream)
-
-    def enqueue(self, on: LaunchContext, *inputs: wp.array) -> None:
-        """Enqueue what :meth:`push` does.
-
-        Args:
-            on: Where.
-            inputs: The value.
-        """
-        self._enqueue_push(on, inputs[0])
-        self.enqueue_peek(on)
-
-    def enqueue_peek(self, on: LaunchContext) -> None:
-        """Enqueue what :meth:`peek` does.
-
-        Args:
-            on: Where.
-        """
-        on.launch(
-            state_kernels.read_frames_kernel,
-            self.output.shape,
-            [self.values, self._oldest, self._elements],
-            [self.output],
-        )

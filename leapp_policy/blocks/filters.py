@@ -8,7 +8,7 @@ is ``y += clip(x - y, -rate dt, rate dt)``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import warp as wp
@@ -17,8 +17,9 @@ from torch import Tensor
 from ..exec import LaunchContext
 from . import state_kernels
 from .block import check_batch
-from .elements import PerElement, check_size, positive_per_element
-from .state import ResetRule, StatefulTorch, StatefulWarp
+from .elements import PerElement, positive_per_element
+from .reset import ResetOptions
+from .state import StatefulTorch, StatefulWarp, WarpStateOptions
 
 
 class _FilterTorch(StatefulTorch):
@@ -28,15 +29,14 @@ class _FilterTorch(StatefulTorch):
 
     def __init__(
         self,
-        what: str,
-        parameter: PerElement,
+        name: str,
         num_envs: int,
         dim: int,
-        reset: ResetRule | str,
-        default: PerElement | None,
-        name: str,
+        what: str,
+        parameter: PerElement,
+        **options: Unpack[ResetOptions],
     ) -> None:
-        super().__init__(name, num_envs, 1, dim, reset, default)
+        super().__init__(name, num_envs, 1, dim, **options)
         values = positive_per_element(f"{what} of {name}", parameter, self.dim)
         self.register_buffer("_parameter", torch.from_numpy(values), persistent=False)
 
@@ -56,7 +56,7 @@ class _FilterTorch(StatefulTorch):
         """
         self._check("target", target)
         check_batch(f"Block '{self.name}' dt", dt, 1, self.num_envs)
-        self._guard.change()
+        self.allow_change()
         before = self._filled(target, self.values[:, 0])
         value = before + self._step(target - before, dt)
         self._keep(value[:, None])
@@ -88,9 +88,8 @@ class LowPassTorch(_FilterTorch):
         dim: int,
         time_constant: PerElement,
         *,
-        reset: ResetRule | str,
-        default: PerElement | None = None,
         name: str = "low_pass",
+        **options: Unpack[ResetOptions],
     ) -> None:
         """Allocate the value.
 
@@ -98,14 +97,13 @@ class LowPassTorch(_FilterTorch):
             num_envs: Batch size.
             dim: Elements of a target.
             time_constant: Time constant of all elements, or of each [s], above zero.
-            reset: Where the value begins after a reset: zeros, a default, or the first target.
-            default: Value of each element for the rule ``default``.
             name: Name of the block, unique in the policy.
+            options: Reset rule, :class:`~.reset.ResetOptions`: where the value begins after a reset.
 
         Raises:
             ConfigError: A number is out of range, or the default does not fit the rule.
         """
-        super().__init__("time_constant", time_constant, num_envs, dim, reset, default, name)
+        super().__init__(name, num_envs, dim, "time_constant", time_constant, **options)
 
     def _step(self, distance: Tensor, dt: Tensor) -> Tensor:
         return (1.0 - torch.exp(-dt / self._parameter)) * distance
@@ -120,9 +118,8 @@ class RateLimitTorch(_FilterTorch):
         dim: int,
         max_rate: PerElement,
         *,
-        reset: ResetRule | str,
-        default: PerElement | None = None,
         name: str = "rate_limit",
+        **options: Unpack[ResetOptions],
     ) -> None:
         """Allocate the value.
 
@@ -130,14 +127,13 @@ class RateLimitTorch(_FilterTorch):
             num_envs: Batch size.
             dim: Elements of a target.
             max_rate: Largest rate of all elements, or of each [1/s], above zero.
-            reset: Where the value begins after a reset: zeros, a default, or the first target.
-            default: Value of each element for the rule ``default``.
             name: Name of the block, unique in the policy.
+            options: Reset rule, :class:`~.reset.ResetOptions`: where the value begins after a reset.
 
         Raises:
             ConfigError: A number is out of range, or the default does not fit the rule.
         """
-        super().__init__("max_rate", max_rate, num_envs, dim, reset, default, name)
+        super().__init__(name, num_envs, dim, "max_rate", max_rate, **options)
 
     def _step(self, distance: Tensor, dt: Tensor) -> Tensor:
         most = self._parameter * dt
@@ -151,20 +147,14 @@ class _FilterWarp(StatefulWarp):
 
     def __init__(
         self,
-        what: str,
-        parameter: PerElement,
+        name: str,
         num_envs: int,
         dim: int,
-        reset: ResetRule | str,
-        default: PerElement | None,
-        name: str,
-        device: str,
-        policy: str,
+        what: str,
+        parameter: PerElement,
+        **options: Unpack[WarpStateOptions],
     ) -> None:
-        check_size(f"dim of {name}", dim)
-        super().__init__(
-            name, num_envs, 1, dim, reset, default, input_dims=(dim, 1), out_dim=dim, device=device, policy=policy
-        )
+        super().__init__(name, num_envs, 1, dim, input_dims=(dim, 1), out_dim=dim, **options)
         self._parameter = self._constant(positive_per_element(f"{what} of {name}", parameter, dim))
         self._value = self.values.reshape((num_envs, dim))
         self._prepare()
@@ -217,28 +207,11 @@ class LowPassWarp(_FilterWarp):
         dim: int,
         time_constant: PerElement,
         *,
-        reset: ResetRule | str,
-        default: PerElement | None = None,
         name: str = "low_pass",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpStateOptions],
     ) -> None:
-        """Allocate the value.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of a target.
-            time_constant: Time constant of all elements, or of each [s], above zero.
-            reset: Where the value begins after a reset: zeros, a default, or the first target.
-            default: Value of each element for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
-        super().__init__("time_constant", time_constant, num_envs, dim, reset, default, name, device, policy)
+        """As of :class:`LowPassTorch`; :class:`~.block.WarpOptions` says where it runs."""
+        super().__init__(name, num_envs, dim, "time_constant", time_constant, **options)
 
 
 class RateLimitWarp(_FilterWarp):
@@ -252,25 +225,8 @@ class RateLimitWarp(_FilterWarp):
         dim: int,
         max_rate: PerElement,
         *,
-        reset: ResetRule | str,
-        default: PerElement | None = None,
         name: str = "rate_limit",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpStateOptions],
     ) -> None:
-        """Allocate the value.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of a target.
-            max_rate: Largest rate of all elements, or of each [1/s], above zero.
-            reset: Where the value begins after a reset: zeros, a default, or the first target.
-            default: Value of each element for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
-        super().__init__("max_rate", max_rate, num_envs, dim, reset, default, name, device, policy)
+        """As of :class:`RateLimitTorch`; :class:`~.block.WarpOptions` says where it runs."""
+        super().__init__(name, num_envs, dim, "max_rate", max_rate, **options)

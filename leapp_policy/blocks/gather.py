@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from ..errors import ContractError
 from ..exec import LaunchContext
 from . import kernels
-from .block import BlockWarp, check_batch
+from .block import BlockWarp, WarpOptions, check_batch
 
 
 @dataclass(frozen=True)
@@ -128,22 +129,19 @@ class GatherWarp(BlockWarp):
         names: The map.
     """
 
-    def __init__(
-        self, names: NameMap, num_envs: int, *, name: str = "gather", device: str = "cpu", policy: str = "auto"
-    ) -> None:
+    def __init__(self, names: NameMap, num_envs: int, *, name: str = "gather", **options: Unpack[WarpOptions]) -> None:
         """Allocate the output.
 
         Args:
             names: The map.
             num_envs: Batch size.
             name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
+            options: Where it runs, :class:`~.block.WarpOptions`.
 
         Raises:
             ConfigError: The batch size is below 1.
         """
-        super().__init__(name, num_envs, (len(names.source),), len(names.target), device, policy)
+        super().__init__(name, num_envs, (len(names.source),), len(names.target), **options)
         self.names = names
         self._columns = self._constant(np.array(names.columns, np.int32), wp.int32)
         self._prepare()

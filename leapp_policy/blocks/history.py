@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,10 +20,11 @@ import warp as wp
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..exec import LaunchContext
-from . import state_kernels
+from .block import WarpOptions
 from .elements import PerElement, check_size
-from .state import ResetRule, StatefulTorch, StatefulWarp
+from .frames import FramesWarp
+from .reset import ResetRule
+from .state import StatefulTorch
 
 
 class HistoryLayout(Enum):
@@ -127,7 +128,7 @@ class HistoryTorch(StatefulTorch):
             ConfigError: A number is out of range, or the default does not fit the rule.
         """
         shape = HistoryShape(dims, lengths, layout)
-        super().__init__(name, num_envs, shape.num_frames, shape.dim, reset, default)
+        super().__init__(name, num_envs, shape.num_frames, shape.dim, reset=reset, default=default)
         self.shape = shape
         columns = torch.from_numpy(shape.frame_of.astype(np.int64) * self.dim + shape.element_of)
         in_order = torch.equal(columns, torch.arange(shape.num_frames * self.dim))
@@ -147,7 +148,7 @@ class HistoryTorch(StatefulTorch):
             ContractError: The frame has another shape.
         """
         self._check("frame", frame)
-        self._guard.change()
+        self.allow_change()
         frames = self._pushed(frame)
         self._keep(frames)
         return self._laid_out(frames)
@@ -169,7 +170,7 @@ class HistoryTorch(StatefulTorch):
         return flat if self._columns is None else flat.index_select(1, self._columns)
 
 
-class HistoryWarp(StatefulWarp):
+class HistoryWarp(FramesWarp):
     """The last frames in Warp; :meth:`push` once per step, :meth:`peek` at will."""
 
     def __init__(
@@ -182,41 +183,20 @@ class HistoryWarp(StatefulWarp):
         reset: ResetRule | str = ResetRule.FIRST,
         default: PerElement | None = None,
         name: str = "history",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the frames.
-
-        Args:
-            num_envs: Batch size.
-            dims: Elements of each term of a frame.
-            lengths: Frames of all terms, or of each.
-            layout: Order of frames and terms in the output.
-            reset: What the frames are after a reset; by default the first frame fills all.
-            default: A frame, for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
+        """As of :class:`HistoryTorch`; :class:`~.block.WarpOptions` says where it runs."""
         self.shape = shape = HistoryShape(dims, lengths, layout)
         super().__init__(
             name,
             num_envs,
             shape.num_frames,
             shape.dim,
-            reset,
-            default,
-            input_dims=(shape.dim,),
-            out_dim=shape.out_dim,
-            device=device,
-            policy=policy,
+            order=(shape.frame_of, shape.element_of),
+            reset=reset,
+            default=default,
+            **options,
         )
-        self._frame_of = self._constant(shape.frame_of, wp.int32)
-        self._element_of = self._constant(shape.element_of, wp.int32)
-        self._prepare()
 
     def push(self, frame: wp.array, *, stream: Any = None) -> wp.array:
         """Append a frame, once per step.
@@ -233,26 +213,3 @@ class HistoryWarp(StatefulWarp):
             ContractError: The frame has another shape, dtype or device.
         """
         return self.compute(frame, stream=stream)
-
-    def enqueue(self, on: LaunchContext, *inputs: wp.array) -> None:
-        """Enqueue what :meth:`push` does.
-
-        Args:
-            on: Where.
-            inputs: The frame.
-        """
-        self._enqueue_push(on, inputs[0])
-        self.enqueue_peek(on)
-
-    def enqueue_peek(self, on: LaunchContext) -> None:
-        """Enqueue what :meth:`peek` does.
-
-        Args:
-            on: Where.
-        """
-        on.launch(
-            state_kernels.read_frames_kernel,
-            self.output.shape,
-            [self.values, self._frame_of, self._element_of],
-            [self.output],
-        )

@@ -7,16 +7,17 @@ raw action.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-import numpy as np
 import warp as wp
 from torch import Tensor
 
 from ..exec import LaunchContext
-from . import state_kernels
+from .block import WarpOptions
 from .elements import PerElement
-from .state import ResetRule, StatefulTorch, StatefulWarp
+from .frames import FramesWarp
+from .reset import ResetRule
+from .state import StatefulTorch
 
 
 class LastActionTorch(StatefulTorch):
@@ -43,7 +44,7 @@ class LastActionTorch(StatefulTorch):
         Raises:
             ConfigError: A number is out of range, or the default does not fit the rule.
         """
-        super().__init__(name, num_envs, 1, dim, reset, default)
+        super().__init__(name, num_envs, 1, dim, reset=reset, default=default)
 
     def read(self) -> Tensor:
         """Return the action of the last step, float32, shape ``[num_envs, dim]``."""
@@ -60,11 +61,11 @@ class LastActionTorch(StatefulTorch):
             ContractError: The action has another shape.
         """
         self._check("action", action)
-        self._guard.change()
+        self.allow_change()
         self._keep(action[:, None])
 
 
-class LastActionWarp(StatefulWarp):
+class LastActionWarp(FramesWarp):
     """The last action in Warp."""
 
     def __init__(
@@ -75,29 +76,10 @@ class LastActionWarp(StatefulWarp):
         reset: ResetRule | str = ResetRule.ZEROS,
         default: PerElement | None = None,
         name: str = "last_action",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the action.
-
-        Args:
-            num_envs: Batch size.
-            dim: Elements of the action.
-            reset: The last action of a first step: zeros, or a default.
-            default: Value of each element for the rule ``default``.
-            name: Name of the block, unique in the policy.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A number is out of range, or the default does not fit the rule.
-        """
-        super().__init__(
-            name, num_envs, 1, dim, reset, default, input_dims=(dim,), out_dim=dim, device=device, policy=policy
-        )
-        self._first = wp.zeros(dim, dtype=wp.int32, device=self.device)
-        self._elements = self._constant(np.arange(dim, dtype=np.int32), wp.int32)
-        self._prepare()
+        """As of :class:`LastActionTorch`; :class:`~.block.WarpOptions` says where it runs."""
+        super().__init__(name, num_envs, 1, dim, reset=reset, default=default, **options)
 
     def read(self, *, stream: Any = None) -> wp.array:
         """Copy the action of the last step to :attr:`output`, where :meth:`store` does not change it.
@@ -131,16 +113,3 @@ class LastActionWarp(StatefulWarp):
             inputs: The action.
         """
         self._enqueue_push(on, inputs[0])
-
-    def enqueue_peek(self, on: LaunchContext) -> None:
-        """Enqueue what :meth:`read` does.
-
-        Args:
-            on: Where.
-        """
-        on.launch(
-            state_kernels.read_frames_kernel,
-            self.output.shape,
-            [self.values, self._first, self._elements],
-            [self.output],
-        )

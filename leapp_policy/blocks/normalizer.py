@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 import warp as wp
 
 from ..exec import LaunchContext
 from ..policies.normalizer import EmpiricalNormalizer
 from . import kernels
-from .block import BlockWarp
+from .block import BlockWarp, WarpOptions
 
 
 class NormalizerWarp(BlockWarp):
@@ -25,8 +27,7 @@ class NormalizerWarp(BlockWarp):
         num_envs: int,
         *,
         name: str = "normalizer",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
         """Copy the statistics.
 
@@ -34,14 +35,13 @@ class NormalizerWarp(BlockWarp):
             normalizer: The torch twin.
             num_envs: Batch size.
             name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
+            options: Where it runs, :class:`~.block.WarpOptions`.
 
         Raises:
             ConfigError: The batch size is below 1.
         """
         mean = normalizer.mean.cpu().numpy()
-        super().__init__(name, num_envs, (len(mean),), len(mean), device, policy)
+        super().__init__(name, num_envs, (len(mean),), len(mean), **options)
         self.clip = normalizer.clip
         self._mean = self._constant(mean)
         self._divisor = self._constant((normalizer.std.cpu() + normalizer.eps).numpy().astype(np.float32))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 import warp as wp
@@ -16,19 +16,79 @@ from .affine import AffineTorch, AffineWarp
 from .block import BlockWarp, check_batch
 from .elements import check_size
 from .history import HistoryTorch, HistoryWarp
-from .state import ResetRule, StatefulTorch, StatefulWarp
+from .reset import ResetRule
+from .state import Stateful
+from .term_blocks import blocks_by_term, signal_dims
 from .terms import ObservationTerm, ObservationTerms
 
+HistoryT = TypeVar("HistoryT", HistoryTorch, HistoryWarp)
 
-class ObservationTorch(nn.Module):
-    """An observation in torch.
 
-    A term's blocks are called one after the other; the first takes the term's signals, the others one tensor.
+class _Observation(Generic[HistoryT]):
+    """What an observation is in torch and in Warp: terms, the blocks of each, and the frames.
+
+    A term's blocks run one after the other; the first takes the term's signals, the others one value.
 
     Attributes:
         terms: The terms.
+        name: Name of the observation.
+        num_envs: Batch size.
         history: The frames, None where nothing is stacked.
     """
+
+    history: HistoryT | None
+
+    def _describe(
+        self, name: str, terms: ObservationTerms, num_envs: int, blocks: Mapping[str, Sequence[Any]] | None
+    ) -> None:
+        self.terms, self.name, self.num_envs = terms, name, check_size(f"num_envs of {name}", num_envs)
+        self._blocks = blocks_by_term(terms, blocks or {})
+
+    def begin(self, node: str) -> None:
+        """Begin a step: call it right after the node's inputs.
+
+        Args:
+            node: Name of the open node; any name outside of a trace.
+
+        Raises:
+            AnnotationError: A trace begins, and there was a step since the last :meth:`reset`.
+        """
+        for each in self._stateful():
+            each.begin(node)
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """Begin a new episode; between steps, in Warp on Warp's current stream.
+
+        Args:
+            rows: Environments that begin anew; None for all.
+
+        Raises:
+            ContractError: A row does not exist.
+        """
+        for each in self._stateful():
+            each.reset(rows)
+
+    def _frames(self) -> HistoryT:
+        if self.history is None:
+            raise ConfigError(f"Observation '{self.name}' has no history to look at; compute it.")
+        return self.history
+
+    def _stateful(self) -> list[Stateful]:
+        inner = [each for chain in self._blocks.values() for each in chain if isinstance(each, Stateful)]
+        return inner if self.history is None else [*inner, self.history]
+
+    def _check_signals(self, signals: Mapping[str, Any]) -> None:
+        wanted = self.terms.signals
+        missing = [each for each in wanted if each not in signals]
+        if missing:
+            raise ContractError(
+                f"Observation '{self.name}' needs the signals {list(wanted)}, got {sorted(signals)}, missing "
+                f"{missing}; a signal is never filled with zeros."
+            )
+
+
+class ObservationTorch(_Observation[HistoryTorch], nn.Module):
+    """An observation in torch."""
 
     def __init__(
         self,
@@ -52,8 +112,7 @@ class ObservationTorch(nn.Module):
             ConfigError: Blocks are given for an unknown term, or a term has several signals and no block.
         """
         super().__init__()
-        self.terms, self.name, self.num_envs = terms, name, check_size(f"num_envs of {name}", num_envs)
-        self._blocks = _blocks_by_term(terms, blocks or {})
+        self._describe(name, terms, num_envs, blocks)
         modules = [each for chain in self._blocks.values() for each in chain if isinstance(each, nn.Module)]
         self.block_modules = nn.ModuleList(modules)
         self.scales = nn.ModuleList([AffineTorch(e.dim, scale=e.scale, clip_in=e.clip) for e in terms.terms])
@@ -63,30 +122,6 @@ class ObservationTorch(nn.Module):
             if terms.has_history
             else None
         )
-
-    def begin(self, node: str) -> None:
-        """Begin a step: call it right after the node's inputs.
-
-        Args:
-            node: Name of the open node; any name outside of a trace.
-
-        Raises:
-            AnnotationError: A trace begins, and there was a step since the last :meth:`reset`.
-        """
-        for each in self._stateful():
-            each.begin(node)
-
-    def reset(self, rows: Sequence[int] | None = None) -> None:
-        """Begin a new episode; between steps.
-
-        Args:
-            rows: Environments that begin anew; None for all.
-
-        Raises:
-            ContractError: A row does not exist.
-        """
-        for each in self._stateful():
-            each.reset(rows)
 
     def compute(self, signals: Mapping[str, Tensor]) -> Tensor:
         """Compute the observation of this step, once per step.
@@ -101,7 +136,7 @@ class ObservationTorch(nn.Module):
             AnnotationError: It was computed in this step, or :meth:`begin` was not called; only with state.
             ContractError: A signal is missing, or a term has another shape.
         """
-        _check_signals(self.name, self.terms, signals)
+        self._check_signals(signals)
         parts = [self._value(term, scale, signals) for term, scale in zip(self.terms.terms, self.scales, strict=True)]
         frame = torch.cat(parts, dim=1)
         return frame if self.history is None else self.history.push(frame)
@@ -120,9 +155,7 @@ class ObservationTorch(nn.Module):
         Raises:
             ConfigError: Nothing is stacked.
         """
-        if self.history is None:
-            raise ConfigError(f"Observation '{self.name}' has no history to look at; compute it.")
-        return self.history.peek()
+        return self._frames().peek()
 
     def _value(self, term: ObservationTerm, scale: nn.Module, signals: Mapping[str, Tensor]) -> Tensor:
         values = tuple(signals[name] for name in term.sources)
@@ -131,19 +164,11 @@ class ObservationTorch(nn.Module):
         check_batch(f"Observation term '{term.name}'", values[0], term.dim, self.num_envs)
         return scale(values[0])
 
-    def _stateful(self) -> list[StatefulTorch]:
-        inner = [each for each in self.block_modules if isinstance(each, StatefulTorch)]
-        return inner if self.history is None else [*inner, self.history]
 
-
-class ObservationWarp:
+class ObservationWarp(_Observation[HistoryWarp]):
     """An observation in Warp, one body for all terms.
 
-    A term's blocks run one after the other; the first takes the term's signals, the others one array.
-
     Attributes:
-        terms: The terms.
-        history: The frames, None where nothing is stacked.
         output: The observation, float32, shape ``[num_envs, dim]``; valid until the next call.
     """
 
@@ -173,11 +198,10 @@ class ObservationWarp:
             ConfigError: Blocks are given for an unknown term, do not fit together, or a signal has two dimensions.
             CaptureError: It is made inside of a GPU's graph capture or traced node.
         """
-        self.terms, self.name, self.num_envs = terms, name, check_size(f"num_envs of {name}", num_envs)
+        self._describe(name, terms, num_envs, blocks)
         self.device = wp.get_device(device)
         self._policy = policy
-        self._blocks = _blocks_by_term(terms, blocks or {})
-        self._signal_dims = _signal_dims(terms, self._blocks)
+        self._signal_dims = signal_dims(terms, self._blocks)
         self._runner = GraphRunner(self.device, owner=self, name=name)
         if self.device.is_cuda:
             self._runner.ensure_not_capturing()
@@ -195,30 +219,6 @@ class ObservationWarp:
         if self.device.is_cuda:
             self._prepare()
 
-    def begin(self, node: str) -> None:
-        """Begin a step: call it right after the node's inputs.
-
-        Args:
-            node: Name of the open node; any name outside of a trace.
-
-        Raises:
-            AnnotationError: A trace begins, and there was a step since the last :meth:`reset`.
-        """
-        for each in self._stateful():
-            each.begin(node)
-
-    def reset(self, rows: Sequence[int] | None = None) -> None:
-        """Begin a new episode; between steps, on Warp's current stream.
-
-        Args:
-            rows: Environments that begin anew; None for all.
-
-        Raises:
-            ContractError: A row does not exist.
-        """
-        for each in self._stateful():
-            each.reset(rows)
-
     def compute(self, signals: Mapping[str, wp.array], *, stream: Any = None) -> wp.array:
         """Compute the observation of this step, once per step.
 
@@ -233,7 +233,7 @@ class ObservationWarp:
             AnnotationError: It was computed in this step, or :meth:`begin` was not called; only with state.
             ContractError: A signal is missing, or has another shape, dtype or device.
         """
-        _check_signals(self.name, self.terms, signals)
+        self._check_signals(signals)
         given = {name: signals[name] for name in self.terms.signals}
         for name, each in given.items():
             shape = (self.num_envs, self._signal_dims[name])
@@ -260,9 +260,7 @@ class ObservationWarp:
         Raises:
             ConfigError: Nothing is stacked.
         """
-        if self.history is None:
-            raise ConfigError(f"Observation '{self.name}' has no history to look at; compute it.")
-        return self.history.peek(stream=stream)
+        return self._frames().peek(stream=stream)
 
     def enqueue(self, on: LaunchContext, signals: Mapping[str, wp.array]) -> None:
         """Enqueue what :meth:`compute` does.
@@ -287,49 +285,3 @@ class ObservationWarp:
         zeros = {name: wp.zeros(each, dtype=wp.float32, device=self.device) for name, each in shapes.items()}
         self._runner.prepare(lambda on: self.enqueue(on, zeros))
         self.reset()
-
-    def _stateful(self) -> list[StatefulWarp]:
-        inner = [each for chain in self._blocks.values() for each in chain if isinstance(each, StatefulWarp)]
-        return inner if self.history is None else [*inner, self.history]
-
-
-def _blocks_by_term(terms: ObservationTerms, blocks: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
-    names = [each.name for each in terms.terms]
-    unknown = sorted(set(blocks) - set(names))
-    if unknown:
-        raise ConfigError(f"Observation has blocks for {unknown}, expected some of {names}.")
-    for term in terms.terms:
-        if len(term.sources) > 1 and not blocks.get(term.name):
-            raise ConfigError(
-                f"Term '{term.name}' takes {list(term.sources)} and needs a block that makes one of them."
-            )
-    return {name: tuple(blocks.get(name, ())) for name in names}
-
-
-def _signal_dims(terms: ObservationTerms, blocks: Mapping[str, Sequence[BlockWarp]]) -> dict[str, int]:
-    """Elements of each signal, by what takes it; blocks that do not fit together are refused."""
-    found: dict[str, int] = {}
-    for term in terms.terms:
-        chain = blocks[term.name]
-        taken = [*(each.input_dims for each in chain), (term.dim,)]
-        given = [None, *((each.output.shape[1],) for each in chain)]
-        if any(give not in (None, take) for give, take in zip(given, taken, strict=True)) or (
-            len(taken[0]) != len(term.sources)
-        ):
-            raise ConfigError(
-                f"Blocks of term '{term.name}' do not fit together: from {list(term.sources)} they take {taken[:-1]} "
-                f"and give {given[1:]}, and the term has dimension {term.dim}."
-            )
-        for name, dim in zip(term.sources, taken[0], strict=True):
-            if found.setdefault(name, dim) != dim:
-                raise ConfigError(f"Signal '{name}' is taken with {found[name]} and with {dim} elements.")
-    return found
-
-
-def _check_signals(name: str, terms: ObservationTerms, signals: Mapping[str, Any]) -> None:
-    missing = [each for each in terms.signals if each not in signals]
-    if missing:
-        raise ContractError(
-            f"Observation '{name}' needs the signals {list(terms.signals)}, got {sorted(signals)}, missing {missing}; "
-            "a signal is never filled with zeros."
-        )

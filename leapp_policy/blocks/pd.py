@@ -7,6 +7,8 @@ Z. Li and S. Sastry, *A Mathematical Introduction to Robotic Manipulation* (1994
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 import torch
 import warp as wp
@@ -15,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..exec import LaunchContext
 from . import kernels
-from .block import BlockWarp, check_batch
+from .block import BlockWarp, WarpOptions, check_batch
 from .elements import PerElement, check_size, per_element, positive_per_element
 
 
@@ -84,25 +86,10 @@ class PdWarp(BlockWarp):
         kd: PerElement,
         torque_limit: PerElement = float("inf"),
         name: str = "pd",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
-        """Allocate the output.
-
-        Args:
-            num_envs: Batch size.
-            num_joints: Number of joints.
-            kp: Stiffness [N m/rad], at least 0.
-            kd: Damping [N m s/rad], at least 0.
-            torque_limit: Largest torque [N m], above 0.
-            name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
-
-        Raises:
-            ConfigError: A gain is negative or not finite, all are zero, or a limit is not above zero.
-        """
-        super().__init__(name, num_envs, (num_joints,) * 3, num_joints, device, policy)
+        """As of :class:`PdTorch`, for ``num_envs`` rows; :class:`~.block.WarpOptions` says where it runs."""
+        super().__init__(name, num_envs, (num_joints,) * 3, num_joints, **options)
         self._gains = [self._constant(each) for each in _gains(num_joints, kp, kd, torque_limit)]
         self._prepare()
 

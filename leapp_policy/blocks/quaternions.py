@@ -9,74 +9,17 @@ expanded). Quaternions are not normalised here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import Enum
+from typing import Unpack
 
 import torch
 import warp as wp
 from torch import Tensor, nn
 
-from ..errors import ConfigError, ContractError
 from ..exec import LaunchContext
 from . import kernels
-from .block import BlockWarp, check_batch
+from .block import BlockWarp, WarpOptions, check_batch
 from .gather import GatherWarp, NameMap
-
-
-class QuatOrder(Enum):
-    """Order of a quaternion's elements."""
-
-    XYZW = "xyzw"
-    WXYZ = "wxyz"
-
-    @property
-    def element_names(self) -> tuple[str, ...]:
-        """Names of the elements in order: of ``qx``, ``qy``, ``qz`` and ``qw``."""
-        return tuple(f"q{each}" for each in self.value)
-
-    @property
-    def w_at(self) -> int:
-        """Column of the scalar part."""
-        return self.value.index("w")
-
-    @property
-    def x_at(self) -> int:
-        """First column of the vector part."""
-        return self.value.index("x")
-
-    @classmethod
-    def of(cls, order: QuatOrder | str) -> QuatOrder:
-        """Return an order by its name.
-
-        Args:
-            order: ``xyzw`` or ``wxyz``.
-
-        Raises:
-            ConfigError: There is no such order.
-        """
-        try:
-            return cls(order)
-        except ValueError as error:
-            raise ConfigError(f"Quaternion order must be one of {[e.value for e in cls]}, got {order!r}.") from error
-
-    @classmethod
-    def from_names(cls, element_names: Sequence[str] | None) -> QuatOrder:
-        """Tell the order by the names of the elements.
-
-        Args:
-            element_names: Names as in :attr:`element_names`; None where there are none.
-
-        Raises:
-            ContractError: There are no names, or they are of no order.
-        """
-        for order in cls:
-            if element_names is not None and tuple(element_names) == order.element_names:
-                return order
-        got = "none" if element_names is None else list(element_names)
-        raise ContractError(
-            f"Quaternion must name its elements as {' or '.join(str(list(e.element_names)) for e in cls)}, got {got}; "
-            "an order is never guessed."
-        )
+from .quat_order import QuatOrder
 
 
 def rotate(quat: Tensor, vector: Tensor, *, order: QuatOrder | str) -> Tensor:
@@ -98,19 +41,12 @@ def rotate(quat: Tensor, vector: Tensor, *, order: QuatOrder | str) -> Tensor:
 
 
 def rotate_inverse(quat: Tensor, vector: Tensor, *, order: QuatOrder | str) -> Tensor:
-    """Rotate vectors by the inverse rotation, world to body for a root quaternion.
+    """As :func:`rotate`, by the inverse rotation: world to body for a root quaternion.
 
     Args:
-        quat: Unit quaternions, shape ``[..., 4]``.
-        vector: Vectors, shape ``[..., 3]``; the leading dimensions broadcast.
+        quat: Unit quaternions.
+        vector: Vectors.
         order: Order of the quaternion's elements.
-
-    Returns:
-        Rotated vectors, shape ``[..., 3]``.
-
-    Raises:
-        ConfigError: The order is unknown.
-        ContractError: A shape is another.
     """
     return _rotated(quat, vector, QuatOrder.of(order), sign=-1.0)
 
@@ -212,8 +148,7 @@ class ProjectedGravityWarp(BlockWarp):
         *,
         order: QuatOrder | str,
         name: str = "projected_gravity",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
         """Allocate the output.
 
@@ -221,14 +156,13 @@ class ProjectedGravityWarp(BlockWarp):
             num_envs: Batch size.
             order: Order of the quaternion's elements.
             name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
+            options: Where it runs, :class:`~.block.WarpOptions`.
 
         Raises:
             ConfigError: The order is unknown, or the batch size below 1.
         """
         self.order = QuatOrder.of(order)
-        super().__init__(name, num_envs, (4,), 3, device, policy)
+        super().__init__(name, num_envs, (4,), 3, **options)
         self._prepare()
 
     def enqueue(self, on: LaunchContext, *inputs: wp.array) -> None:
@@ -259,8 +193,7 @@ class RotateWarp(BlockWarp):
         order: QuatOrder | str,
         inverse: bool,
         name: str = "rotate",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
         """Allocate the output.
 
@@ -269,14 +202,13 @@ class RotateWarp(BlockWarp):
             order: Order of the quaternion's elements.
             inverse: Whether vectors go from the world to the body, and not from the body to the world.
             name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
+            options: Where it runs, :class:`~.block.WarpOptions`.
 
         Raises:
             ConfigError: The order is unknown, or the batch size below 1.
         """
         self.order, self.inverse = QuatOrder.of(order), inverse
-        super().__init__(name, num_envs, (4, 3), 3, device, policy)
+        super().__init__(name, num_envs, (4, 3), 3, **options)
         self._prepare()
 
     def enqueue(self, on: LaunchContext, *inputs: wp.array) -> None:
@@ -305,8 +237,7 @@ class ConvertOrderWarp(GatherWarp):
         source: QuatOrder | str,
         target: QuatOrder | str,
         name: str = "convert_order",
-        device: str = "cpu",
-        policy: str = "auto",
+        **options: Unpack[WarpOptions],
     ) -> None:
         """Allocate the output.
 
@@ -315,14 +246,13 @@ class ConvertOrderWarp(GatherWarp):
             source: Order of the input.
             target: Order of the output.
             name: Name of the block.
-            device: Warp device name.
-            policy: ``auto``, or ``eager`` for no graphs.
+            options: Where it runs, :class:`~.block.WarpOptions`.
 
         Raises:
             ConfigError: An order is unknown, or the batch size below 1.
         """
         names = NameMap.between(QuatOrder.of(source).element_names, QuatOrder.of(target).element_names)
-        super().__init__(names, num_envs, name=name, device=device, policy=policy)
+        super().__init__(names, num_envs, name=name, **options)
 
 
 def _rotated(quat: Tensor, vector: Tensor, order: QuatOrder, *, sign: float) -> Tensor:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``leapp-policy``."""
+"""The command ``leapp-policy``, and what the scripts of the repository do."""

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +18,7 @@ from leapp_policy.deploy.model_session import Port
 from leapp_policy.deploy.pt2_package import Pt2Package, check_package
 from leapp_policy.deploy.torch_operator import open_segment, use_native_kernels, warp_runner
 from leapp_policy.errors import ArtifactError, LeappPolicyError
+from leapp_policy.quiet import quiet
 
 _Forward = Callable[..., Sequence[Tensor]]
 
@@ -126,7 +124,7 @@ def _open_program(
     if package.samples:
         # torch.export.load falls back to plain unpickling where this fails.
         torch.load(io.BytesIO(package.samples), weights_only=True)
-    with _quiet():
+    with quiet("torch.export"):
         program = torch.export.load(model)
         if device.type != "cpu":
             program = move_to_device_pass(program, device)
@@ -173,7 +171,7 @@ def _open_compiled(model: Path, package: Pt2Package, device: torch.device) -> _O
         tuple(Port(str(each["name"]), str(each["dtype"]), tuple(each["shape"])) for each in described[side])
         for side in ("inputs", "outputs")
     )
-    with _quiet():
+    with quiet("torch.export"):
         loaded = cast(Any, torch._inductor.aoti_load_package(str(model), run_single_threaded=True))
     return (lambda *given: loaded.loader.boxed_run(list(given))), inputs, outputs
 
@@ -214,17 +212,3 @@ def _zeros(port: Port, device: torch.device) -> Tensor:
 def _tensor(array: np.ndarray) -> Tensor:
     # Torch shares the memory of arrays, but not of read-only ones, and takes no negative strides.
     return torch.from_numpy(np.require(array, requirements=("C", "W")))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch's notes out of a robot's console: what goes wrong comes as an exception, in a sentence."""
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -17,10 +17,10 @@ from typing import Any
 import warp as wp
 
 from leapp_policy.errors import ConfigError
+from leapp_policy.kernel_modes import DETERMINISTIC, modes_of
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _MODES = ("release", "debug")
-_DETERMINISTIC = ("not_guaranteed", "run_to_run", "gpu_to_gpu")
 # What a module takes over from wp.config when it is made; the rest of what is compiled in, it looks up.
 _TAKEN_OVER = ("deterministic", "deterministic_max_records")
 _COMPILED_IN = (*_TAKEN_OVER, "mode", "verify_fp")
@@ -58,7 +58,7 @@ class WarpCfg:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name, choices in (("mode", _MODES), ("deterministic", _DETERMINISTIC), ("log_level", _LOG_LEVELS)):
+        for name, choices in (("mode", _MODES), ("deterministic", DETERMINISTIC), ("log_level", _LOG_LEVELS)):
             if getattr(self, name) not in choices:
                 raise ConfigError(f"Warp setting '{name}' must be one of {list(choices)}, got '{getattr(self, name)}'")
         if self.deterministic_max_records < 0:
@@ -135,18 +135,6 @@ def is_warp_initialized() -> bool:
 def kernel_modes() -> tuple[str, ...]:
     """Return what ``wp.config`` has compiled into kernels beyond plain release code, sorted."""
     return modes_of({name: getattr(wp.config, name) for name in _COMPILED_IN})
-
-
-def modes_of(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name what options compile into kernels beyond plain release code, sorted.
-
-    Args:
-        options: ``mode``, ``verify_fp`` and ``deterministic``, of ``wp.config`` or of a Warp module.
-    """
-    found = [] if options["mode"] == "release" else [str(options["mode"])]
-    found += ["verify_fp"] if options["verify_fp"] else []
-    found += [_DETERMINISTIC[options["deterministic"]]] if options["deterministic"] else []
-    return tuple(sorted(found))
 
 
 def _change(values: Mapping[str, Any], before: Mapping[str, Any], own: Collection[tuple[int, str]]) -> None:

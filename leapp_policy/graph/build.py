@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from leapp_policy.graph.passes.fold_constants import fold_constant_views
 from leapp_policy.graph.passes.move_to_cpu import move_to_cpu
 from leapp_policy.graph.passes.prune_outputs import prune_runner_outputs
 from leapp_policy.graph.state_check import check_state
+from leapp_policy.quiet import quiet
 from leapp_policy.specs import NodeSpec, SegmentSpec, TargetSpec, TensorSemantics, TensorSpec
 from leapp_policy.trace.cuda_target import source_in
 from leapp_policy.trace.node_pass import NodePass, SegmentTrace, captured_pass, warp_segment
@@ -204,8 +204,7 @@ def _graph_module(traced: NodePass, metadata: list[str], bundles: list[bytes]) -
 
 def _functional(module: fx.GraphModule, inputs: tuple[Tensor, ...], name: str) -> ExportedProgram:
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), quiet():
             return torch.export.export(module, inputs, strict=False).run_decompositions({})
     except Exception as error:
         raise ExportError(f"Node '{name}' could not be made functional by torch.export: {error}") from error

@@ -18,7 +18,8 @@ from leapp_policy.contract.binding import Binding
 from leapp_policy.contract.robot import RobotProfile
 from leapp_policy.deploy.policy_runner import checked_model, initial_values
 from leapp_policy.errors import ArtifactError
-from leapp_policy.onboard.document import INITIAL_FILE, deployment
+from leapp_policy.onboard.document import deployment
+from leapp_policy.onboard.document_models import INITIAL_FILE
 from leapp_policy.onboard.elf import elf_facts
 from leapp_policy.onboard.native import WARP_LIBRARIES, NativeFiles, native_paths
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def run_trial(
     address: str | None = None,
     options: Sequence[str] = (),
     out: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Trial:
     """Run both until the robot ends.
 
@@ -60,6 +61,8 @@ def run_trial(
         address: ``shm:NAME`` or ``udp:PORT``; None for shared memory of an own name.
         options: Further options of ``leapp-run``.
         out: Stem of the log, the report and its picture; None keeps none.
+        environment: All that ``leapp-run`` sees of an environment, such as where CUDA's libraries are; None for
+            nothing, as on a robot without Python.
 
     Raises:
         ArtifactError: A process could not do its work; the message has its words.
@@ -71,8 +74,9 @@ def run_trial(
         log, robot_file = stem.with_name(f"{stem.name}.log"), Path(scratch) / "robot.json"
         command = [str(folder.absolute() / "leapp-run"), str(folder), "--transport", address, "--auto-start"]
         command += ["--log", str(log), *options]
-        # Nothing of this process's environment: as on a robot without Python.
-        runner = subprocess.Popen(command, env={}, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        runner = subprocess.Popen(
+            command, env=dict(environment or {}), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         arguments = ["--transport", address, "--rate-hz", str(robot_rate_hz), "--seconds", str(seconds)]
         robot = subprocess.Popen(
             [*robot_command, *arguments, "--out", str(robot_file)], stderr=subprocess.PIPE, text=True
@@ -126,12 +130,13 @@ def _report(folder: Path, log: Path, stem: Path) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def is_replay_equal(folder: Path, log: Path) -> bool:
+def is_replay_equal(folder: Path, log: Path, environment: Mapping[str, str] | None = None) -> bool:
     """Whether a log, run again, gives each action bit by bit.
 
     Args:
         folder: The deployment folder.
         log: What ``leapp-run --log`` wrote.
+        environment: As for ``run_trial``.
     """
     command = [str(folder.absolute() / "leapp-run"), "--replay", str(log), str(folder)]
-    return subprocess.run(command, env={}, capture_output=True, check=False).returncode == 0
+    return subprocess.run(command, env=dict(environment or {}), capture_output=True, check=False).returncode == 0

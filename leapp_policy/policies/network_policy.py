@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,34 +16,9 @@ from leapp_policy.errors import ConfigError, ContractError
 from leapp_policy.specs import TensorSemantics
 
 from .action_transform import ActionTransform
-from .normalizer import EmpiricalNormalizer
+from .network_parts import NetworkParts, checked_inputs, describe_layers, describe_normalizer
 
 _NODE = "policy"
-
-
-@dataclass(frozen=True)
-class NetworkParts:
-    """A network as a row of parts; each takes what the part before it gives.
-
-    Attributes:
-        observation_dim: Number of observations that enter; 0 where the network takes named groups.
-        action_dim: Number of raw actions that leave.
-        normalizer: Frozen statistics of the observations; None for none.
-        before: Layers before the memory.
-        memory: Recurrent layers, LSTM or GRU, time first; None for none.
-        after: Layers after the memory.
-        takes_groups: Whether ``after`` takes all signals as one mapping of names to tensors.
-        state_buffers: Dotted names of buffers of ``after`` that its forward pass changes.
-    """
-
-    observation_dim: int
-    action_dim: int
-    normalizer: EmpiricalNormalizer | None = None
-    before: nn.Module = field(default_factory=nn.Identity)
-    memory: nn.LSTM | nn.GRU | None = None
-    after: nn.Module = field(default_factory=nn.Identity)
-    takes_groups: bool = False
-    state_buffers: tuple[str, ...] = ()
 
 
 class NetworkPolicy(nn.Module):
@@ -91,7 +64,7 @@ class NetworkPolicy(nn.Module):
             ConfigError: The signals do not make up the observation, or the batch is not positive.
         """
         super().__init__()
-        self.inputs = _checked_inputs(parts, inputs)
+        self.inputs = checked_inputs(parts, inputs)
         if num_envs < 1:
             raise ConfigError(f"'num_envs' must be at least 1, got {num_envs}.")
         self.num_envs = num_envs
@@ -193,8 +166,8 @@ class NetworkPolicy(nn.Module):
             ``assumed`` (what the file does not record) and ``left_out``, and what else the loader found.
         """
         return {
-            "architecture": self._architecture(),
-            "normalizer": _describe_normalizer(self.normalizer),
+            "architecture": describe_layers((self.before, self.memory, self.after)),
+            "normalizer": describe_normalizer(self.normalizer),
             "action_transform": self.transform.describe(),
             "mode": "evaluation, deterministic",
             "inputs": {name: list(shape) for name, shape in self.inputs.items()},
@@ -263,40 +236,9 @@ class NetworkPolicy(nn.Module):
             raise ContractError(f"Network output must be one tensor of shape {list(shape)}, got {got}.")
         return raw
 
-    def _architecture(self) -> str:
-        layers: list[str] = []
-        for part in (self.before, self.memory, self.after):
-            if isinstance(part, nn.LSTM | nn.GRU):
-                kind = type(part).__name__
-                layers.append(f"{kind} {part.input_size}-{part.hidden_size}, layers {part.num_layers}")
-            elif isinstance(part, nn.Sequential):
-                layers += [_describe_layer(each) for each in part]
-            elif part is not None and not isinstance(part, nn.Identity):
-                layers.append(type(part).__name__)
-        return " > ".join(layers)
-
 
 def _no_trace() -> None:
     return None
-
-
-def _checked_inputs(
-    parts: NetworkParts, inputs: Mapping[str, int | Sequence[int]] | None
-) -> dict[str, tuple[int, ...]]:
-    given = {"obs": parts.observation_dim} if inputs is None else dict(inputs)
-    shapes = {name: (each,) if isinstance(each, int) else tuple(each) for name, each in given.items()}
-    if not shapes or any(size < 1 for shape in shapes.values() for size in shape):
-        raise ConfigError(f"'inputs' must name at least one signal of positive size, got {given}.")
-    if parts.takes_groups:
-        return shapes
-    flat = all(len(shape) == 1 for shape in shapes.values())
-    total = sum(math.prod(shape) for shape in shapes.values())
-    if not flat or total != parts.observation_dim:
-        raise ConfigError(
-            f"'inputs' must be flat and have {parts.observation_dim} elements together, which is what the network "
-            f"takes, got {given} with {total}."
-        )
-    return shapes
 
 
 def _as_tuple(values: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -311,16 +253,3 @@ def _env_axis(name: str, value: Tensor, num_envs: int) -> int:
             "reset all of it with reset()."
         )
     return axes[0]
-
-
-def _describe_normalizer(normalizer: EmpiricalNormalizer | None) -> str:
-    if normalizer is None:
-        return "none"
-    clip = "" if math.isinf(normalizer.clip) else f", clip {normalizer.clip:g}"
-    return f"present: {normalizer.mean.shape[0]} features, frozen, eps {normalizer.eps:g}{clip}"
-
-
-def _describe_layer(layer: nn.Module) -> str:
-    if isinstance(layer, nn.Linear):
-        return f"Linear {layer.in_features}-{layer.out_features}"
-    return type(layer).__name__

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
 from leapp_policy.errors import ConfigError
 from leapp_policy.rollout.compare import Tolerance, default_tolerance
-from leapp_policy.rollout.fresh import Ranges
 from leapp_policy.rollout.runner import RolloutCfg
+
+Ranges = Mapping[str, tuple[Any, Any]]
+"""Lowest and highest value of inputs by name: one number each, or one for each element."""
 
 
 class ParityMode(Enum):

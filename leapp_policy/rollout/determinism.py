@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leapp_policy.rollout.runner import RolloutCfg, flatten_obs
+from leapp_policy.rollout.envs import flatten_obs
+from leapp_policy.rollout.runner import RolloutCfg
 
 if TYPE_CHECKING:
     import gymnasium

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +13,8 @@ from leapp_policy.rollout.replay import compare_replays, output_reasons, replay
 from leapp_policy.rollout.replay_result import ReplayCheck
 
 if TYPE_CHECKING:
-    from leapp_policy.rollout.config import ParityCfg
+    from leapp_policy.rollout.config import ParityCfg, Ranges
     from leapp_policy.rollout.runner import StepPolicy
-
-Ranges = Mapping[str, tuple[Any, Any]]
-"""Lowest and highest value of inputs by name: one number each, or one for each element."""
 
 _UNIT = 1e-3
 

@@ -9,42 +9,23 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leapp_policy.rollout import plots
 from leapp_policy.rollout.compare import REL_FLOOR
 from leapp_policy.rollout.markup import (
     count,
-    figure,
-    mark,
     number,
     percent,
-    power,
     seed_list,
-    shape,
-    step_ref,
-    success,
-    table,
 )
 from leapp_policy.rollout.report_checks import render_checks
+from leapp_policy.rollout.report_loops import LOOPS, render_closed_loop, render_open_loop, render_overlay
 
 if TYPE_CHECKING:
-    from leapp_policy.rollout.compare import InputStats, OutputParity
     from leapp_policy.rollout.result import (
-        ClosedLoopEpisode,
-        ClosedLoopResult,
-        OpenLoopResult,
         Overlay,
         ParityResult,
     )
 
-_MAX_EPISODE_ROWS = 50
-_MAX_DRAWN = 8
 _VERDICTS = {"passed": "Passed", "failed": "Failed", "uninformative": "Proves nothing"}
-_LOOPS = {
-    "open_loop": "open loop",
-    "closed_loop": "closed loop",
-    "both": "both loops",
-    "recording": "recorded signals",
-}
 
 
 class Report(Protocol):
@@ -91,12 +72,12 @@ def render_html(result: ParityResult) -> str:
     title = escape(result.subject.artifact or "policy")
     body = [_header(result, title), _verdict(result), _figures(result), _subject(result)]
     if result.open_loop:
-        body.append(_open_loop(result.open_loop))
+        body.append(render_open_loop(result.open_loop))
     if result.closed_loop:
-        body.append(_closed_loop(result.closed_loop, judged="closed_loop" in result.judged_by))
+        body.append(render_closed_loop(result.closed_loop, judged="closed_loop" in result.judged_by))
     body.append(render_checks(result.checks, result.subject.optimization_level))
     overlay = _overlay_of(result)
-    body += [_overlay(overlay) if overlay else "", _notes(result), _footer(result)]
+    body += [render_overlay(overlay) if overlay else "", _notes(result), _footer(result)]
     css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -107,7 +88,7 @@ def render_html(result: ParityResult) -> str:
 
 
 def _header(result: ParityResult, title: str) -> str:
-    loops = _LOOPS[result.mode]
+    loops = LOOPS[result.mode]
     when = datetime.fromisoformat(result.created).strftime("%Y-%m-%d %H:%M UTC")
     return (
         f'<header><p class="eyebrow">Parity report</p><h1>{title}</h1>'
@@ -125,7 +106,7 @@ def _verdict(result: ParityResult) -> str:
 
 
 def _sentence(result: ParityResult) -> str:
-    judged = " and ".join(_LOOPS[loop] for loop in result.judged_by)
+    judged = " and ".join(LOOPS[loop] for loop in result.judged_by)
     if result.verdict == "uninformative":
         return "No difference was found, but the run could not have found one. It is no evidence."
     if result.verdict == "failed":
@@ -200,122 +181,10 @@ def _subject(result: ParityResult) -> str:
     return f'<section><h2>What was compared</h2><dl class="facts">{facts}</dl></section>'
 
 
-def _open_loop(result: OpenLoopResult) -> str:
-    head = ["Output", "Type", "Max abs", "Max rel", "Max ulp", "RMS", "Tolerance", "First past", "Verdict"]
-    rows = [_output_row(o) for o in result.outputs]
-    # Failing outputs first: the page stays small and still shows what matters.
-    drawn = sorted(result.outputs, key=lambda o: o.within_tolerance)[:_MAX_DRAWN]
-    wide = len(drawn) == 1
-    drawings = "".join(
-        figure(o.name, "error over steps", plots.error_plot(o, name=f"e{i}", wide=wide)) for i, o in enumerate(drawn)
-    )
-    inputs = table(["Input", "Type", "Smallest", "Largest", "Live"], [_input_row(i) for i in result.inputs])
-    return (
-        "<section><h2>Open loop</h2>"
-        '<p class="lead">The reference drives. At every step both policies get the same observation, so that '
-        "each error is that of a single step and nothing adds up.</p>"
-        f'{table(head, rows)}<div class="plots">{drawings}</div>'
-        f"<h3>What the policies saw</h3>{inputs}</section>"
-    )
-
-
-def _output_row(o: OutputParity) -> list[str]:
-    if o.nonfinite:
-        verdict = mark("no", "not finite")
-    elif o.first_past:
-        verdict = mark("no", "past")
-    else:
-        verdict = mark("meh", "constant") if o.constant else mark("ok", "within")
-    tolerance = "equal" if o.atol == o.rtol == 0 else f"{power(o.atol)} + {power(o.rtol)} |ref|"
-    first = step_ref(o.first_past)
-    return [
-        escape(o.name),
-        f"{escape(o.dtype)} {shape(o.shape)}",
-        number(o.max_abs),
-        number(o.max_rel),
-        "–" if o.max_ulp is None else count(o.max_ulp),
-        number(o.rms),
-        tolerance,
-        first,
-        verdict,
-    ]
-
-
-def _input_row(i: InputStats) -> list[str]:
-    dead = "zero" if i.all_zero else "constant" if i.constant else ""
-    live = mark("meh", dead) if dead else mark("ok", "yes")
-    kind = f"{escape(i.dtype)} {shape(i.shape)}"
-    return [escape(i.name), kind, number(i.minimum), number(i.maximum), live]
-
-
-def _closed_loop(result: ClosedLoopResult, *, judged: bool) -> str:
-    lead = (
-        "Each policy drives its own environment from the same seeds, so that small differences feed back. "
-        "The drift is held against a control: the reference with every action off by its tolerance."
-        if result.control_envelope is not None
-        else "Each policy drives its own environment from the same seeds, so that small differences feed back."
-    )
-    if not judged:
-        lead += " <b>Not judged: the environment does not repeat itself.</b>"
-    head = [
-        "Episode seed",
-        "Return, reference",
-        "Return, exported",
-        "Success",
-        "Steps",
-        "Max divergence",
-        "First step past tolerance",
-    ]
-    rows = [_episode_row(e) for e in result.episodes[:_MAX_EPISODE_ROWS]]
-    rest = len(result.episodes) - len(rows)
-    more = f"<p>{count(rest)} more episodes are in the JSON file.</p>" if rest > 0 else ""
-    returns = figure("Returns", "one point per episode", plots.returns_plot(result))
-    divergence = figure(result.action, "divergence over steps", plots.divergence_plot(result))
-    return (
-        f'<section><h2>Closed loop</h2><p class="lead">{lead}</p>'
-        f'<div class="plots">{returns}{divergence}</div>'
-        f"<h3>Episodes</h3>{table(head, rows)}{more}</section>"
-    )
-
-
-def _episode_row(e: ClosedLoopEpisode) -> list[str]:
-    ended = " | ".join(success(flag) for flag in (e.reference_success, e.candidate_success))
-    if e.success_differs:
-        ended = mark("no", ended)
-    steps = count(e.reference_steps)
-    if e.candidate_steps != e.reference_steps:
-        steps += f" | {count(e.candidate_steps)}"
-    past = "–" if e.first_past is None else count(e.first_past.step)
-    if e.first_unexplained is not None:
-        past = mark("no", past)
-    return [
-        count(e.seed),
-        number(e.reference_return),
-        number(e.candidate_return),
-        ended,
-        steps,
-        number(e.max_divergence),
-        past,
-    ]
-
-
 def _overlay_of(result: ParityResult) -> Overlay | None:
     if result.closed_loop:
         return result.closed_loop.overlay
     return result.open_loop.overlay if result.open_loop else None
-
-
-def _overlay(overlay: Overlay) -> str:
-    total = overlay.reference.shape[1]
-    shown = f" (first {plots.MAX_COMPONENTS} of {total} components)" if total > plots.MAX_COMPONENTS else ""
-    return (
-        f"<section><h2>{escape(overlay.name)}, reference and exported</h2>"
-        f'<p class="lead">Episode seed {count(overlay.seed)}, {_LOOPS[overlay.mode]}: the episode in which the '
-        f"two differ most{shown}.</p>"
-        '<p class="legend"><span><i class="key ref"></i>reference</span>'
-        '<span><i class="key cand"></i>exported</span></p>'
-        f"<figure>{plots.overlay_plot(overlay)}</figure></section>"
-    )
 
 
 def _notes(result: ParityResult) -> str:
@@ -333,6 +202,6 @@ def _footer(result: ParityResult) -> str:
         f"divides it by the reference value, or by {floor} of the signal's largest value where the reference is "
         "smaller. Max ulp counts the representable values "
         "between the two. An element passes within atol + rtol |reference|. Steps count from 0.</p>"
-        f"<p>Judged by: {' and '.join(_LOOPS[loop] for loop in result.judged_by)}. All figures are in the JSON "
+        f"<p>Judged by: {' and '.join(LOOPS[loop] for loop in result.judged_by)}. All figures are in the JSON "
         "file beside this page.</p></footer>"
     )

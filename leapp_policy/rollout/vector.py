@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapp_policy.errors import ConfigError, ContractError
-from leapp_policy.rollout.runner import EnvBatch, Envs, RolloutCfg, VectorMode, as_env_action, flatten_obs
+from leapp_policy.rollout.envs import EnvBatch, as_env_action, flatten_obs
+from leapp_policy.rollout.runner import Envs, RolloutCfg, VectorMode
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv

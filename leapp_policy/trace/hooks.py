@@ -10,150 +10,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import warp as wp
 
+from leapp_policy.trace.hooked_call import HookedCall, WarpListener
+from leapp_policy.trace.hooked_names import BOUNDARIES, CALLS, CONVERSIONS, REFUSED, TENSOR_READS, public_name
 from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, arrays_in
-
-
-@dataclass(eq=False)
-class HookedCall:
-    """A Warp call that was intercepted.
-
-    Attributes:
-        name: Public name.
-        kernel: The kernel of a launch, else None.
-        arguments: Everything that was passed and matters, in order.
-        written: Arrays that the call writes, besides what a kernel's code tells.
-        kernel_arguments: What the kernel gets, inputs first.
-        device: Device that a launch runs on, None for other calls.
-        uses: The arrays that it touches; those that a kernel gets count as written until its code was asked.
-    """
-
-    name: str
-    kernel: Any
-    arguments: tuple[Any, ...]
-    written: tuple[Any, ...] = ()
-    kernel_arguments: tuple[Any, ...] = ()
-    device: Any = None
-    uses: list[ArrayUse] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.uses = uses = [ArrayUse(array, True) for array in self.written]
-        if self.kernel is None:
-            written = {id(array) for array in self.written}
-            uses += [ArrayUse(array, False) for array in arrays_in(self.arguments) if id(array) not in written]
-            return
-        for position, value in enumerate(self.kernel_arguments):
-            if isinstance(value, WarpArray):
-                uses.append(ArrayUse(value, True, position))
-            else:
-                uses += [ArrayUse(array, True) for array in arrays_in(value)]
-
-
-class WarpListener(Protocol):
-    """What the hooks report to."""
-
-    def on_warp_call(self, call: HookedCall, run: Callable[[], Any]) -> Any:
-        """A call that works on arrays."""
-        ...
-
-    def on_warp_boundary(self, name: str, arrays: list[Any], run: Callable[[], Any]) -> Any:
-        """A call that reads results, or waits for them."""
-        ...
-
-    def on_warp_conversion(self, run: Callable[[], Any]) -> Any:
-        """A conversion that only makes another name for the same memory."""
-        ...
-
-    def on_warp_construct(self, data: Any, run: Callable[[], Any]) -> Any:
-        """An array that is made of host data."""
-        ...
-
-    def on_warp_refused(self, name: str, run: Callable[[], Any]) -> Any:
-        """A call that has no place inside of a traced node."""
-        ...
-
-    def on_tensor_read(self, name: str, tensor: torch.Tensor, run: Callable[[], Any]) -> Any:
-        """A torch tensor that is turned into Python or NumPy data without an aten operation."""
-        ...
-
-    def is_listening(self) -> bool:
-        """Whether the calling thread is the traced one."""
-        ...
-
-    @property
-    def has_streams(self) -> bool:
-        """Whether the traced device has streams at all."""
-        ...
-
-    def redirects_streams(self) -> bool:
-        """Whether a stream that the user names must give way to that of an open capture."""
-        ...
-
-
-_CALLS = {
-    # Public function or method -> names of the parameters that it writes.
-    (wp, "copy"): ("dest",),
-    (wp, "clone"): (),
-    (wp, "zeros"): (),
-    (wp, "zeros_like"): (),
-    (wp, "ones"): (),
-    (wp, "ones_like"): (),
-    (wp, "full"): (),
-    (wp, "full_like"): (),
-    (wp, "empty"): (),
-    (wp, "empty_like"): (),
-    (wp, "capture_if"): (),
-    (wp, "capture_while"): (),
-    (wp.array, "zero_"): ("self",),
-    (wp.array, "fill_"): ("self",),
-    (wp.array, "assign"): ("self",),
-    (wp.array, "contiguous"): (),
-    (wp.array, "flatten"): (),
-    (wp.array, "to"): (),
-    (wp.indexedarray, "contiguous"): (),
-    (wp.indexedarray, "zero_"): ("self",),
-    (wp.indexedarray, "fill_"): ("self",),
-    (wp.indexedarray, "assign"): ("self",),
-    (wp.Mesh, "refit"): (),
-    (wp.utils, "array_cast"): ("out_array",),
-    (wp.utils, "array_inner"): ("out",),
-    (wp.utils, "array_scan"): ("out_array",),
-    (wp.utils, "array_sum"): ("out",),
-    (wp.utils, "radix_sort_pairs"): ("keys", "values"),
-    (wp.utils, "runlength_encode"): ("run_values", "run_lengths", "run_count"),
-    (wp.utils, "segmented_sort_pairs"): ("keys", "values"),
-}
-_BOUNDARIES = (
-    (wp, "to_torch"),
-    (wp, "to_dlpack"),
-    (wp, "synchronize"),
-    (wp, "synchronize_device"),
-    (wp, "synchronize_event"),
-    (wp, "synchronize_stream"),
-    (wp.array, "numpy"),
-    (wp.array, "list"),
-    (wp.array, "__array__"),
-    (wp.array, "__dlpack__"),
-    (wp.indexedarray, "numpy"),
-    (wp.indexedarray, "list"),
-)
-_CONVERSIONS = ((wp, "from_torch"), (wp, "from_dlpack"))
-_REFUSED = ((wp, "capture_begin"), (wp, "capture_launch"), (wp, "capture_save"), (wp, "capture_load"))
-_TENSOR_READS = ("numpy", "tolist")
-
-
-def public_name(owner: Any, name: str) -> str:
-    """Return the name that a user writes for a patched callable."""
-    if owner is wp:
-        return f"wp.{name}"
-    if owner is wp.utils:
-        return f"wp.utils.{name}"
-    return f"wp.{owner.__name__}.{name}"
 
 
 class WarpHooks:
@@ -173,17 +37,17 @@ class WarpHooks:
             self._patch(wp, "launch", self._launch_hook)
             self._patch(wp, "launch_tiled", self._tiled_launch_hook)
             self._patch(wp.Launch, "launch", self._recorded_launch_hook)
-            for (owner, name), written in _CALLS.items():
+            for (owner, name), written in CALLS.items():
                 self._patch(owner, name, functools.partial(self._call_hook, written=written))
             self._patch(wp.array, "__init__", self._construct_hook)
             self._patch(wp, "from_numpy", self._from_host_hook)
-            for owner, name in _BOUNDARIES:
+            for owner, name in BOUNDARIES:
                 self._patch(owner, name, self._boundary_hook)
-            for owner, name in _CONVERSIONS:
+            for owner, name in CONVERSIONS:
                 self._patch(owner, name, self._conversion_hook)
-            for owner, name in _REFUSED:
+            for owner, name in REFUSED:
                 self._patch(owner, name, self._refused_hook)
-            for name in _TENSOR_READS:
+            for name in TENSOR_READS:
                 self._patch(torch.Tensor, name, self._tensor_read_hook)
         except BaseException:
             self.remove()

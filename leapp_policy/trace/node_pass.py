@@ -25,7 +25,8 @@ from leapp_policy.trace.recorder import GraphRecorder
 from leapp_policy.trace.recording import RecordedNode
 from leapp_policy.trace.segment import Region, Segment, SegmentPlan, WarpCall
 from leapp_policy.trace.state import StateTable
-from leapp_policy.trace.warp_arrays import ArrayUse, build_modes, bytes_of_allocation, content_digest
+from leapp_policy.trace.warp_arrays import ArrayUse, bytes_of_allocation, content_digest
+from leapp_policy.trace.warp_kernels import build_modes
 
 
 def warp_segment(inputs: Sequence[Tensor], index: int) -> list[Tensor]:

@@ -18,16 +18,10 @@ from typing import Any
 
 from torch import Tensor
 
-from leapp_policy.trace.hooks import HookedCall
+from leapp_policy.trace.hooked_call import HookedCall
 from leapp_policy.trace.segment import Segment
-from leapp_policy.trace.warp_arrays import (
-    ArrayUse,
-    WarpArray,
-    base_array,
-    base_extent,
-    bytes_of_allocation,
-    overload_of,
-)
+from leapp_policy.trace.warp_arrays import ArrayUse, WarpArray, base_array, base_extent, bytes_of_allocation
+from leapp_policy.trace.warp_kernels import overload_of
 from leapp_policy.trace.write_pattern import has_fixed_pattern, is_read
 
 _FILLS = ("wp.array.zero_", "wp.array.fill_", "wp.array.assign")

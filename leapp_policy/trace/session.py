@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from leapp_policy.annotate.session import enter_session, leave_session
-from leapp_policy.errors import AnnotationError, ConfigError, TraceError
+from leapp_policy.errors import AnnotationError, TraceError
 from leapp_policy.specs import Layout, SegmentsMode, TensorSemantics
 from leapp_policy.trace.cpu_target import CpuTarget, cpu_target
 from leapp_policy.trace.cuda_target import CudaOptions
@@ -22,6 +22,7 @@ from leapp_policy.trace.hooks import WarpHooks
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
+from leapp_policy.trace.preconditions import check_device, check_warp_settings
 from leapp_policy.trace.torch_watch import TorchWatch
 from leapp_policy.trace.unmanaged_cuda import CudaCalls, CuptiCalls, UnmanagedCuda, find_cupti
 from leapp_policy.trace.warp_watch import WarpWatch
@@ -59,7 +60,7 @@ class TraceSession:
         cuda: CudaOptions | None = None,
         cuda_calls: CudaCalls | None = None,
     ) -> None:
-        _check_device(name, device)
+        check_device(name, device)
         options = cuda or CudaOptions()
         self.name = name
         self.layout = layout
@@ -270,35 +271,6 @@ class TraceSession:
         with self._nodes.serving():
             current.finish(tensors, semantics)
         self._nodes.open.remove(current)
-
-
-def _check_device(name: str, device: str) -> None:
-    known = [each.alias for each in wp.get_devices()]
-    if device not in known:
-        raise TraceError(f"Trace '{name}' got device '{device}', expected one of {known}, which this machine has")
-
-
-def check_warp_settings(name: str, device: str) -> None:
-    """Refuse to trace under settings of Warp that a trace cannot work with.
-
-    Args:
-        name: Name of the trace.
-        device: Its device.
-
-    Raises:
-        ConfigError: Warp verifies each launch, and the device is a GPU; or NaN ends the process.
-    """
-    if wp.config.verify_fp and wp.config.mode == "debug":
-        # Overwrites are tried on memory full of NaN, and the last execution turns every sign.
-        raise ConfigError(
-            f"Trace '{name}' cannot try kernels on NaN while Warp settings 'verify_fp' and 'mode=debug' are both on, "
-            "under which the first NaN ends the process; export with one of them"
-        )
-    if wp.config.verify_cuda and device != "cpu":
-        raise ConfigError(
-            f"Trace '{name}' on '{device}' cannot capture while Warp setting 'verify_cuda' is on, which waits "
-            "after each launch; run the policy itself with it, and export with verify_cuda=False"
-        )
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from leapp_policy.errors import FrozenValueError, LeappPolicyError, TraceError
 from leapp_policy.specs import SegmentsMode
-from leapp_policy.trace.hooks import HookedCall, result_uses
+from leapp_policy.trace.hooked_call import HookedCall
+from leapp_policy.trace.hooks import result_uses
 from leapp_policy.trace.location import user_location
 from leapp_policy.trace.node_pass import NodePass, PassKind
 from leapp_policy.trace.nodes import NodeSet
@@ -23,16 +24,8 @@ from leapp_policy.trace.objects import ObjectIds
 from leapp_policy.trace.overwrite import Overwrites, try_launch
 from leapp_policy.trace.segment import CONDITIONALS, Segment, WarpCall, comparable
 from leapp_policy.trace.torch_watch import TorchWatch
-from leapp_policy.trace.warp_arrays import (
-    ArrayUse,
-    WriteSets,
-    arrays_in,
-    base_extent,
-    overload_of,
-    reaches_through_memory,
-    set_module_options,
-    zero_memory,
-)
+from leapp_policy.trace.warp_arrays import ArrayUse, arrays_in, base_extent, zero_memory
+from leapp_policy.trace.warp_kernels import WriteSets, overload_of, reaches_through_memory, set_module_options
 
 _LOG = logging.getLogger(__name__)
 _ALLOCATIONS = tuple(f"wp.{name}" for name in ("zeros", "ones", "full", "empty", "clone")) + tuple(

@@ -42,6 +42,11 @@ Driver::Driver() {
   Resolve(handle, "cuCtxPushCurrent_v2", &f.CtxPushCurrent);
   Resolve(handle, "cuCtxPopCurrent_v2", &f.CtxPopCurrent);
   Resolve(handle, "cuCtxSynchronize", &f.CtxSynchronize);
+  Resolve(handle, "cuMemAlloc_v2", &f.MemAlloc);
+  Resolve(handle, "cuMemFree_v2", &f.MemFree);
+  Resolve(handle, "cuMemAllocHost_v2", &f.MemAllocHost);
+  Resolve(handle, "cuMemFreeHost", &f.MemFreeHost);
+  Resolve(handle, "cuMemcpyHtoD_v2", &f.MemcpyHtoD);
   Resolve(handle, "cuMemcpyDtoH_v2", &f.MemcpyDtoH);
   Resolve(handle, "cuMemcpyDtoDAsync_v2", &f.MemcpyDtoDAsync);
   Resolve(handle, "cuMemsetD8Async", &f.MemsetD8Async);
@@ -49,6 +54,7 @@ Driver::Driver() {
   Resolve(handle, "cuMemsetD32Async", &f.MemsetD32Async);
   Resolve(handle, "cuStreamGetCaptureInfo_v2", &f.StreamGetCaptureInfo);
   Resolve(handle, "cuStreamUpdateCaptureDependencies", &f.StreamUpdateCaptureDependencies);
+  Resolve(handle, "cuStreamSynchronize", &f.StreamSynchronize);
   Resolve(handle, "cuStreamWaitEvent", &f.StreamWaitEvent);
   Resolve(handle, "cuEventCreate", &f.EventCreate);
   Resolve(handle, "cuEventRecord", &f.EventRecord);

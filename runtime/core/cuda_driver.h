@@ -79,6 +79,11 @@ struct Functions {
   Result (*CtxPushCurrent)(Context);
   Result (*CtxPopCurrent)(Context*);
   Result (*CtxSynchronize)();
+  Result (*MemAlloc)(DevicePtr*, size_t);
+  Result (*MemFree)(DevicePtr);
+  Result (*MemAllocHost)(void**, size_t);
+  Result (*MemFreeHost)(void*);
+  Result (*MemcpyHtoD)(DevicePtr, const void*, size_t);
   Result (*MemcpyDtoH)(void*, DevicePtr, size_t);
   Result (*MemcpyDtoDAsync)(DevicePtr target, DevicePtr source, size_t, Stream);
   Result (*MemsetD8Async)(DevicePtr, unsigned char, size_t count, Stream);
@@ -87,6 +92,7 @@ struct Functions {
   Result (*StreamGetCaptureInfo)(Stream, CaptureStatus*, uint64_t* id, Graph*,
                                  const GraphNode** dependencies, size_t* count);
   Result (*StreamUpdateCaptureDependencies)(Stream, GraphNode*, size_t count, unsigned flags);
+  Result (*StreamSynchronize)(Stream);
   Result (*StreamWaitEvent)(Stream, Event, unsigned flags);
   Result (*EventCreate)(Event*, unsigned flags);
   Result (*EventRecord)(Event, Stream);

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from onboard_seeds import onboard_seeds
+
 _X86_64, _AARCH64 = 62, 183
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_NOBITS = 1, 2, 3, 4, 8
 
@@ -123,6 +125,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
     plain = {key: metadata[key] for key in ("inputs", "outputs")}
     changes = {"bit": (0, 99, 4), "cut": (1, 64, 0), "longer": (2, 0, 7), "shifted": (3, 40, 1), "shorter": (4, 9, 0)}
     return {
+        **onboard_seeds(),
         "bundle_fuzz": {
             "one_module": whole,
             "two_modules": two,

@@ -10,7 +10,9 @@ namespace {
 constexpr int64_t kMostAheadNs = 50'000'000;
 
 bool IsStale(const SignalSpec& signal, const Sensors& sensors, int64_t now_ns) {
-  const int64_t age = now_ns - sensors.time_ns;
+  int64_t age = 0;
+  // A sender may write any time, also one whose distance has no int64.
+  if (__builtin_sub_overflow(now_ns, sensors.time_ns, &age)) return true;
   if (age < -kMostAheadNs || age > signal.stale_after_ns) return true;
   if (!signal.age_index) return false;
   // Written so that NaN is stale.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onboard/json_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,14 +11,17 @@ namespace leapp_policy::onboard {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kLargestFloat = std::numeric_limits<float>::max();
 constexpr double kLongestSeconds = 1e6;
+
+bool IsControl(char each) { return static_cast<unsigned char>(each) < 0x20 || each == 0x7f; }
+
+}  // namespace
 
 std::string Shown(const Json& json) {
   const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
-
-}  // namespace
 
 JsonReader::JsonReader(const Json& json, std::string where)
     : json_(json), where_(std::move(where)) {
@@ -30,8 +34,10 @@ std::string JsonReader::Path(const std::string& key) const {
 }
 
 void JsonReader::Refuse(const std::string& key, const std::string& what) const {
-  throw Error(LP_BAD_METADATA,
-              "'" + Path(key) + "' of deploy.json " + what + "; pack the policy again.");
+  std::string sentence = "'" + Path(key) + "' of deploy.json " + what + "; pack the policy again.";
+  // A key may hold anything; a zero would cut off the rest.
+  std::replace_if(sentence.begin(), sentence.end(), &IsControl, '?');
+  throw Error(LP_BAD_METADATA, sentence);
 }
 
 const Json* JsonReader::Find(const std::string& key) {
@@ -47,18 +53,22 @@ const Json& JsonReader::Need(const std::string& key) {
 }
 
 std::string JsonReader::Text(const std::string& key) {
-  const Json& value = Need(key);
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
-    Refuse(key, "must be a text, got " + Shown(value));
-  }
-  return value.get<std::string>();
+  Need(key);
+  const std::string text = TextOr(key, "");
+  if (text.empty()) Refuse(key, "must be a text, got \"\"");
+  return text;
 }
 
 std::string JsonReader::TextOr(const std::string& key, const std::string& fallback) {
   const Json* found = Find(key);
   if (found == nullptr) return fallback;
   if (!found->is_string()) Refuse(key, "must be a text, got " + Shown(*found));
-  return found->get<std::string>();
+  const std::string text = found->get<std::string>();
+  // It goes into messages, and to ONNX Runtime and the system as a name that ends with a zero.
+  if (std::any_of(text.begin(), text.end(), &IsControl)) {
+    Refuse(key, "must be a text without control characters, got " + Shown(*found));
+  }
+  return text;
 }
 
 double JsonReader::Number(const std::string& key) {
@@ -98,7 +108,10 @@ std::vector<float> JsonReader::Numbers(const std::string& key, size_t dim, float
   if (found == nullptr) return std::vector<float>(dim, open);
   const auto one = [&](const Json& value) {
     if (value.is_null()) return open;
-    if (!value.is_number()) Refuse(key, "must hold numbers, got " + Shown(value));
+    // Infinity would be no limit and no scale; what is open is written as null.
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= kLargestFloat)) {
+      Refuse(key, "must hold numbers of float32, got " + Shown(value));
+    }
     return value.get<float>();
   };
   if (!found->is_array()) return std::vector<float>(dim, one(*found));
@@ -146,7 +159,9 @@ std::vector<uint32_t> JsonReader::Order(const std::string& key, size_t dim, uint
   for (const uint32_t each : order) {
     if (each >= limit) Refuse(key, "reaches past the " + std::to_string(limit) + " elements");
   }
-  if (std::set<uint32_t>(order.begin(), order.end()).size() != order.size()) {
+  std::vector<uint32_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
     Refuse(key, "must have each element once, got " + Shown(*found));
   }
   return order;

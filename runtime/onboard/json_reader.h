@@ -15,6 +15,9 @@ namespace leapp_policy::onboard {
 
 using Json = nlohmann::json;
 
+// A value as text for a message, shortened.
+std::string Shown(const Json& json);
+
 // One object of deploy.json: typed reads that throw Error with a sentence naming the key, and a
 // check that nothing was left unread. Borrows the JSON.
 class JsonReader {

@@ -106,6 +106,7 @@ int Run(const Options& options) {
   const auto transport =
       OpenTransport(options.transport, deployment.sensor_floats, deployment.targets.dim());
   const WarmUp warm = runner.Warm(kWarmUpRuns);
+  for (const std::string& each : runner.notes()) std::fprintf(stderr, "note: %s\n", each.c_str());
   std::fprintf(stderr, "Policy '%s' at %g Hz on %s; warm-up: first run %.3f ms, last %.3f ms.\n",
                deployment.name.c_str(), deployment.rate_hz, options.transport.c_str(),
                1e-6 * static_cast<double>(warm.first_ns), 1e-6 * static_cast<double>(warm.last_ns));

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onboard/ort_session.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <cstring>
 
+#include "core/device.h"
 #include "core/error.h"
 
 namespace leapp_policy::onboard {
@@ -32,46 +30,50 @@ ort::ElementType ElementOf(DType dtype) {
   return ort::kUndefined;
 }
 
+// ONNX Runtime keeps one CUDA graph for each of these numbers: one for each set of buffers.
+constexpr const char* kGraphIds[] = {"1", "2"};
+
 class OrtSession : public ModelSession {
  public:
   OrtSession(std::shared_ptr<OrtLibrary> library, const ModelSpec& model, const std::string& device)
       : library_(std::move(library)),
         api_(library_->api()),
-        subject_("Model '" + model.name + "'") {
+        file_(model.file),
+        name_("Model '" + model.name + "'"),
+        device_(ParseDevice(device)),
+        is_graph_(device_.family == DeviceFamily::kCuda) {
     try {
-      Open(model, device);
+      if (!is_graph_ || !TryGraph([&] { Open(); })) Open();
+      ReadPorts(true, &inputs_);
+      ReadPorts(false, &outputs_);
     } catch (...) {
-      Release();
+      Close();
       throw;
     }
   }
-  ~OrtSession() override { Release(); }
+  ~OrtSession() override { Close(); }
 
   const std::vector<TensorSpec>& inputs() const override { return inputs_; }
   const std::vector<TensorSpec>& outputs() const override { return outputs_; }
+  std::string note() const override { return note_; }
 
   void Bind(int parity, const std::vector<void*>& inputs,
             const std::vector<void*>& outputs) override {
-    Set& set = sets_[parity];
-    set.inputs = Wrap(inputs_, inputs);
-    set.outputs = Wrap(outputs_, outputs);
-    if (is_cuda_) return;
-    Check(api_.CreateIoBinding(session_, &set.binding));
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      Check(api_.BindInput(set.binding, input_names_[i], set.inputs[i]));
-    }
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      Check(api_.BindOutput(set.binding, output_names_[i], set.outputs[i]));
-    }
+    memory_of_[parity] = {inputs, outputs};
+    const auto bind = [&] {
+      BindSet(parity);
+      // A graph is captured at its first run.
+      if (is_graph_ && !Run(parity)) throw Error(LP_RUN_FAILED, error_);
+    };
+    if (!is_graph_) return bind();
+    if (TryGraph(bind)) return;
+    Open();
+    for (int each = 0; each <= parity; ++each) BindSet(each);
   }
 
   bool Run(int parity) noexcept override {
-    Set& set = sets_[parity];
-    ort::Status* status =
-        is_cuda_
-            ? api_.Run(session_, nullptr, input_names_.data(), set.inputs.data(), set.inputs.size(),
-                       output_names_.data(), set.outputs.size(), set.outputs.data())
-            : api_.RunWithBinding(session_, nullptr, set.binding);
+    const Set& set = sets_[parity];
+    ort::Status* status = api_.RunWithBinding(session_, set.options, set.binding);
     if (status == nullptr) return true;
     std::strncpy(error_, api_.GetErrorMessage(status), sizeof(error_) - 1);
     api_.ReleaseStatus(status);
@@ -83,29 +85,50 @@ class OrtSession : public ModelSession {
  private:
   struct Set {
     ort::IoBinding* binding = nullptr;
-    std::vector<ort::Value*> inputs, outputs;
+    ort::RunOptions* options = nullptr;
+    std::vector<ort::Value*> values;
+  };
+  struct Memory {
+    std::vector<void*> inputs, outputs;
   };
 
-  void Check(ort::Status* status) const { library_->Check(status, subject_); }
+  void Check(ort::Status* status) const { library_->Check(status, name_); }
 
-  void Open(const ModelSpec& model, const std::string& device) {
-    is_cuda_ = device != "cpu";
+  // A model that cannot be one CUDA graph as a whole, because a part of it runs on the CPU or
+  // cannot be captured, is opened again without. False: it must be, and note() says why.
+  template <typename Attempt>
+  bool TryGraph(Attempt&& attempt) {
+    try {
+      attempt();
+      return true;
+    } catch (const Error& e) {
+      note_ = name_ + " runs without a CUDA graph, which takes longer: " + e.what();
+    }
+    Close();
+    is_graph_ = false;
+    return false;
+  }
+
+  void Open() {
     ort::SessionOptions* options = nullptr;
     Check(api_.CreateSessionOptions(&options));
     try {
-      SetOptions(options, device);
-      Check(api_.CreateSession(library_->env(), model.file.c_str(), options, &session_));
+      SetOptions(options);
+      Check(api_.CreateSession(library_->env(), file_.c_str(), options, &session_));
     } catch (...) {
       api_.ReleaseSessionOptions(options);
       throw;
     }
     api_.ReleaseSessionOptions(options);
-    Check(api_.CreateCpuMemoryInfo(ort::kArenaAllocator, ort::kMemDefault, &memory_));
-    ReadPorts(true, &inputs_, &input_names_);
-    ReadPorts(false, &outputs_, &output_names_);
+    if (device_.family == DeviceFamily::kCuda) {
+      Check(api_.CreateMemoryInfo("Cuda", ort::kDeviceAllocator, device_.index, ort::kMemDefault,
+                                  &memory_));
+    } else {
+      Check(api_.CreateCpuMemoryInfo(ort::kArenaAllocator, ort::kMemDefault, &memory_));
+    }
   }
 
-  void SetOptions(ort::SessionOptions* options, const std::string& device) {
+  void SetOptions(ort::SessionOptions* options) {
     Check(api_.SetSessionGraphOptimizationLevel(options, ort::kOptimizeAll));
     Check(api_.SetSessionExecutionMode(options, ort::kSequential));
     Check(api_.SetIntraOpNumThreads(options, 1));
@@ -116,42 +139,40 @@ class OrtSession : public ModelSession {
     if (!library_->op().empty()) {
       Check(api_.RegisterCustomOpsLibrary(options, library_->op().c_str()));
     }
-    if (is_cuda_) AppendCuda(options, device);
+    if (device_.family == DeviceFamily::kCuda) AppendCuda(options);
   }
 
-  void AppendCuda(ort::SessionOptions* options, const std::string& device) {
-    const std::string index = device.size() > 5 ? device.substr(5) : "0";
-    if (device.compare(0, 4, "cuda") != 0 || index.empty() ||
-        index.find_first_not_of("0123456789") != std::string::npos) {
-      throw Error(LP_INVALID_ARGUMENT,
-                  "'device' of deploy.json must be cpu, cuda or cuda:<index>, got '" + device +
-                      "'; pack the policy again.");
-    }
+  void AppendCuda(ort::SessionOptions* options) {
     ort::CudaProviderOptions* cuda = nullptr;
     Check(api_.CreateCudaProviderOptions(&cuda));
-    const char* keys[] = {"device_id", "use_tf32"};
-    const char* values[] = {index.c_str(), "0"};
-    ort::Status* status = api_.UpdateCudaProviderOptions(cuda, keys, values, 2);
+    const std::string index = std::to_string(device_.index);
+    const char* keys[] = {"device_id", "use_tf32", "enable_cuda_graph"};
+    const char* values[] = {index.c_str(), "0", is_graph_ ? "1" : "0"};
+    ort::Status* status = api_.UpdateCudaProviderOptions(cuda, keys, values, 3);
     if (status == nullptr) status = api_.AppendExecutionProviderCuda(options, cuda);
     api_.ReleaseCudaProviderOptions(cuda);
     Check(status);
   }
 
-  void ReadPorts(bool is_input, std::vector<TensorSpec>* specs, std::vector<const char*>* names) {
+  void ReadPorts(bool is_input, std::vector<TensorSpec>* specs) {
     size_t count = 0;
     Check(api_.SessionGetCount(session_, is_input, &count));
-    Check(api_.GetAllocatorWithDefaultOptions(&allocator_));
-    for (size_t i = 0; i < count; ++i) {
-      char* name = nullptr;
-      Check(api_.SessionGetName(session_, is_input, i, allocator_, &name));
-      names->push_back(name);
-      specs->push_back(ReadPort(is_input, i, name));
-    }
+    for (size_t i = 0; i < count; ++i) specs->push_back(ReadPort(is_input, i));
   }
 
-  TensorSpec ReadPort(bool is_input, size_t index, const char* name) {
+  std::string ReadName(bool is_input, size_t index) {
+    ort::Allocator* allocator = nullptr;  // ONNX Runtime's own
+    char* name = nullptr;
+    Check(api_.GetAllocatorWithDefaultOptions(&allocator));
+    Check(api_.SessionGetName(session_, is_input, index, allocator, &name));
+    std::string found = name;
+    Check(api_.AllocatorFree(allocator, name));
+    return found;
+  }
+
+  TensorSpec ReadPort(bool is_input, size_t index) {
     TensorSpec spec;
-    spec.name = name;
+    spec.name = ReadName(is_input, index);
     ort::TypeInfo* type = nullptr;
     Check(api_.SessionGetTypeInfo(session_, is_input, index, &type));
     const ort::TensorInfo* info = nullptr;
@@ -171,93 +192,65 @@ class OrtSession : public ModelSession {
     bool fixed = is_tensor && ElementOf(spec.dtype) == element;
     for (const int64_t each : spec.shape) fixed = fixed && each >= 0;
     if (!fixed) {
-      throw Error(LP_BAD_METADATA, subject_ + " has a port '" + spec.name +
+      throw Error(LP_BAD_METADATA, name_ + " has a port '" + spec.name +
                                        "' that is no tensor of a fixed shape; export it again.");
     }
     return spec;
   }
 
-  std::vector<ort::Value*> Wrap(const std::vector<TensorSpec>& specs,
-                                const std::vector<void*>& memory) {
-    std::vector<ort::Value*> values;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      ort::Value* value = nullptr;
-      Check(api_.CreateTensorWithData(memory_, memory[i], specs[i].bytes(), specs[i].shape.data(),
-                                      specs[i].shape.size(), ElementOf(specs[i].dtype), &value));
-      values.push_back(value);
+  void BindSet(int parity) {
+    Set& set = sets_[parity];
+    const Memory& memory = memory_of_[parity];
+    Check(api_.CreateIoBinding(session_, &set.binding));
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const ort::Value* value = Wrap(&set, inputs_[i], memory.inputs[i]);
+      Check(api_.BindInput(set.binding, inputs_[i].name.c_str(), value));
     }
-    return values;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const ort::Value* value = Wrap(&set, outputs_[i], memory.outputs[i]);
+      Check(api_.BindOutput(set.binding, outputs_[i].name.c_str(), value));
+    }
+    if (!is_graph_) return;
+    Check(api_.CreateRunOptions(&set.options));
+    Check(api_.AddRunConfigEntry(set.options, "gpu_graph_id", kGraphIds[parity]));
   }
 
-  void Release() {
+  ort::Value* Wrap(Set* set, const TensorSpec& spec, void* memory) {
+    ort::Value* value = nullptr;
+    Check(api_.CreateTensorWithData(memory_, memory, spec.bytes(), spec.shape.data(),
+                                    spec.shape.size(), ElementOf(spec.dtype), &value));
+    set->values.push_back(value);
+    return value;
+  }
+
+  void Close() {
     for (Set& set : sets_) {
       if (set.binding != nullptr) api_.ReleaseIoBinding(set.binding);
-      for (ort::Value* each : set.inputs) api_.ReleaseValue(each);
-      for (ort::Value* each : set.outputs) api_.ReleaseValue(each);
-    }
-    for (const auto* names : {&input_names_, &output_names_}) {
-      for (const char* each : *names) {
-        if (ort::Status* status = api_.AllocatorFree(allocator_, const_cast<char*>(each))) {
-          api_.ReleaseStatus(status);
-        }
-      }
+      if (set.options != nullptr) api_.ReleaseRunOptions(set.options);
+      for (ort::Value* each : set.values) api_.ReleaseValue(each);
+      set = {};
     }
     if (session_ != nullptr) api_.ReleaseSession(session_);
     if (memory_ != nullptr) api_.ReleaseMemoryInfo(memory_);
+    session_ = nullptr;
+    memory_ = nullptr;
   }
 
   std::shared_ptr<OrtLibrary> library_;
   const ort::HostApi& api_;
-  std::string subject_;
-  bool is_cuda_ = false;
+  const std::string file_, name_;
+  const Device device_;
+  bool is_graph_;
+  std::string note_;
   ort::Session* session_ = nullptr;
   ort::MemoryInfo* memory_ = nullptr;
-  ort::Allocator* allocator_ = nullptr;  // ONNX Runtime's own
   std::vector<TensorSpec> inputs_, outputs_;
-  std::vector<const char*> input_names_, output_names_;
+  Memory memory_of_[2];
   Set sets_[2];
   char error_[512] = {};
 };
 
 }  // namespace
-
-OrtLibrary::OrtLibrary(const LibrarySpec& libraries) : op_(libraries.op) {
-  // The operator library looks for Warp when the first segment is opened.
-  if (!libraries.warp_dir.empty()) {
-    ::setenv("LEAPP_POLICY_WARP_LIBRARY_DIR", libraries.warp_dir.c_str(), 1);
-  }
-  void* handle = ::dlopen(libraries.onnxruntime.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    throw Error(LP_LOAD_FAILED, "ONNX Runtime '" + libraries.onnxruntime + "' cannot be loaded (" +
-                                    ::dlerror() + "); pack the policy for this machine.");
-  }
-  using GetBase = const ort::ApiBase* (*)();
-  const auto get = reinterpret_cast<GetBase>(::dlsym(handle, "OrtGetApiBase"));
-  const ort::ApiBase* base = get == nullptr ? nullptr : get();
-  version_ = base == nullptr ? "unknown" : base->GetVersionString();
-  const ort::Api* api = base == nullptr ? nullptr : base->GetApi(ort::kApiVersion);
-  if (api == nullptr) {
-    throw Error(LP_LOAD_FAILED, "'" + libraries.onnxruntime +
-                                    "' must be ONNX Runtime 1.17 or newer, got version " +
-                                    version_ + "; pack the policy with a newer one.");
-  }
-  api_ = static_cast<const ort::HostApi*>(api);
-  Check(api_->CreateEnv(ort::kLogFatal, "leapp-run", &env_), "ONNX Runtime's environment");
-}
-
-OrtLibrary::~OrtLibrary() {
-  if (env_ != nullptr) api_->ReleaseEnv(env_);
-}
-
-void OrtLibrary::Check(ort::Status* status, const std::string& what) const {
-  if (status == nullptr) return;
-  std::string reason = api_->GetErrorMessage(status);
-  api_->ReleaseStatus(status);
-  for (char& each : reason) {
-    if (each == '\n') each = ' ';
-  }
-  throw Error(LP_LOAD_FAILED, what + " was refused by ONNX Runtime " + version_ + ": " + reason);
-}
 
 std::unique_ptr<ModelSession> OpenOrtSession(std::shared_ptr<OrtLibrary> library,
                                              const ModelSpec& model, const std::string& device) {

@@ -3,42 +3,15 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "onboard/deployment.h"
+#include "onboard/ort_library.h"
 #include "onboard/session.h"
-#include "onnx/ort_host_abi.h"
 
 namespace leapp_policy::onboard {
 
-// ONNX Runtime, opened from a path. One object a process; it outlives its sessions, and the
-// library stays loaded to the end of the process, as ONNX Runtime wants it.
-class OrtLibrary {
- public:
-  // Throws Error: no such library, or older than 1.17.
-  explicit OrtLibrary(const LibrarySpec& libraries);
-  ~OrtLibrary();
-  OrtLibrary(const OrtLibrary&) = delete;
-  OrtLibrary& operator=(const OrtLibrary&) = delete;
-
-  const ort::HostApi& api() const { return *api_; }
-  ort::Env* env() const { return env_; }
-  const std::string& version() const { return version_; }
-  const std::string& op() const { return op_; }
-
-  // Throws Error with ONNX Runtime's sentence unless `status` is null; releases it.
-  void Check(ort::Status* status, const std::string& what) const;
-
- private:
-  const ort::HostApi* api_ = nullptr;
-  ort::Env* env_ = nullptr;
-  std::string version_;
-  std::string op_;
-};
-
-// A model in ONNX Runtime: one thread, no spinning, buffers bound beforehand. On the CPU a run goes
-// through an IO binding of each of the two sets of buffers; on CUDA ONNX Runtime copies between
-// these buffers, which lie on the host, and the device in every run.
+// A model in ONNX Runtime: one thread, no spinning, each of the two sets of buffers bound
+// beforehand. On CUDA a run is one graph launch on buffers of the GPU, one graph for each set; a
+// model that cannot be captured as a whole runs without, and note() says why.
 std::unique_ptr<ModelSession> OpenOrtSession(std::shared_ptr<OrtLibrary> library,
                                              const ModelSpec& model, const std::string& device);
 

@@ -33,6 +33,31 @@ Series Collect(const LogFile& log) {
   return series;
 }
 
+struct Misses {
+  uint64_t all = 0, woke_late = 0, policy_took_long = 0, rest_took_long = 0, skipped = 0;
+};
+
+// A step whose work would have fitted into a period began too late; of another, its longer part is
+// why.
+Misses CountMisses(const LogFile& log) {
+  Misses found;
+  const int64_t period = log.header.period_ns;
+  for (size_t i = 0; i < log.count(); ++i) {
+    const LogRecord record = log.record(i);
+    found.skipped += record.skipped;
+    if (record.now_ns + record.work_ns <= record.planned_ns + period) continue;
+    ++found.all;
+    if (record.work_ns <= period) {
+      ++found.woke_late;
+    } else if (record.policy_ns > record.work_ns - record.policy_ns) {
+      ++found.policy_took_long;
+    } else {
+      ++found.rest_took_long;
+    }
+  }
+  return found;
+}
+
 double Rounded(double value) { return std::round(value * 100.0) / 100.0; }
 
 Json Percentiles(std::vector<double> values) {
@@ -122,19 +147,16 @@ std::string Panel(const std::string& title, const std::vector<double>& values_us
 std::string ReportJson(const LogFile& log) {
   const LogHeader& header = log.header;
   const Series series = Collect(log);
-  uint64_t misses = 0, skipped = 0;
-  for (size_t i = 0; i < log.count(); ++i) {
-    const LogRecord record = log.record(i);
-    const int64_t ended = record.now_ns + record.work_ns;
-    misses += ended > record.planned_ns + header.period_ns ? 1 : 0;
-    skipped += record.skipped;
-  }
+  const Misses misses = CountMisses(log);
   Json report;
   report["rate_hz"] = Rounded(1e9 / static_cast<double>(header.period_ns));
   report["steps"] = log.count();
   report["running_steps"] = series.work_us.size();
-  report["deadline_misses"] = misses;
-  report["skipped_ticks"] = skipped;
+  report["deadline_misses"] = misses.all;
+  report["missed_because"] = {{"woke_late", misses.woke_late},
+                              {"policy_took_long", misses.policy_took_long},
+                              {"rest_took_long", misses.rest_took_long}};
+  report["skipped_ticks"] = misses.skipped;
   report["step_us"] = Percentiles(series.work_us);
   report["policy_us"] = Percentiles(series.policy_us);
   report["first_running_step_us"] = series.first_us < 0.0 ? Json() : Json(Rounded(series.first_us));

@@ -78,6 +78,14 @@ WarmUp Runner::Warm(int runs) {
   return found;
 }
 
+std::vector<std::string> Runner::notes() const {
+  std::vector<std::string> found;
+  for (const auto& policy : policies_) {
+    for (std::string& each : policy->pipeline->notes()) found.push_back(std::move(each));
+  }
+  return found;
+}
+
 const StepOutput& Runner::Step(const StepInput& input) noexcept {
   MaybeSwitch(input);
   const Binding& binding = *active().binding;

@@ -63,6 +63,8 @@ class Runner {
   size_t policies() const { return policies_.size(); }
   // The model's own words after Cause::kModelFailed.
   const char* error() const { return active().pipeline->error(); }
+  // What a person should know of how the models run, one sentence each.
+  std::vector<std::string> notes() const;
 
  private:
   struct Policy {

@@ -86,7 +86,7 @@ class SharedMemoryTransport : public Transport {
     // A counter that runs back is that of a robot which began anew.
     if (written < read_) read_ = 0;
     if (written - read_ >= kSlots) read_ = written - (kSlots - 1);
-    if (written == read_) return 0;
+    if (written == read_) return kNoPacket;
     const uint8_t* slot = memory_ + kHeaderBytes + (read_ % kSlots) * slot_bytes_;
     ++read_;
     PacketHeader header;

@@ -14,6 +14,37 @@ namespace {
 constexpr uint64_t kRingRecords = 4096;
 constexpr long kWriterPauseNs = 20'000'000;
 
+// Of what is read: sums and differences of such times cannot overflow.
+constexpr int64_t kLongestNs = int64_t{1} << 61;
+constexpr int64_t kLongestPeriodNs = 1'000'000'000'000;  // of the smallest rate
+constexpr uint32_t kMostFloats = 16000;                  // a packet holds no more
+
+bool IsTime(int64_t time_ns) { return time_ns >= 0 && time_ns <= kLongestNs; }
+
+// They are shown in messages.
+bool HasDigests(const LogHeader& header) {
+  const std::string digits = "0123456789abcdef";
+  for (uint32_t i = 0; i < header.policies; ++i) {
+    for (const char each : header.digest[i]) {
+      if (digits.find(each) == std::string::npos) return false;
+    }
+  }
+  return true;
+}
+
+bool IsHeader(const LogHeader& header) {
+  return std::memcmp(header.magic, LogHeader{}.magic, sizeof(header.magic)) == 0 &&
+         header.version == 1 && header.sensor_floats <= kMostFloats && header.dim <= kMostFloats &&
+         header.policies >= 1 && header.policies <= 2 && HasDigests(header) &&
+         header.period_ns > 0 && header.period_ns <= kLongestPeriodNs &&
+         header.record_bytes == RecordBytes(header.sensor_floats, header.dim);
+}
+
+bool IsRecord(const LogRecord& record) {
+  return IsTime(record.planned_ns) && IsTime(record.now_ns) && IsTime(record.work_ns) &&
+         IsTime(record.policy_ns) && record.state <= static_cast<uint32_t>(State::kFault);
+}
+
 }  // namespace
 
 size_t RecordBytes(size_t sensor_floats, size_t dim) {
@@ -147,12 +178,8 @@ const float* LogFile::sensors(size_t index) const {
 LogFile ReadLog(const std::string& path) {
   LogFile log;
   std::FILE* file = std::fopen(path.c_str(), "rb");
-  bool good = file != nullptr && std::fread(&log.header, sizeof(log.header), 1, file) == 1 &&
-              std::memcmp(log.header.magic, LogHeader{}.magic, sizeof(log.header.magic)) == 0 &&
-              log.header.version == 1 && log.header.sensor_floats < (1u << 20) &&
-              log.header.dim < (1u << 20) && log.header.policies >= 1 && log.header.policies <= 2 &&
-              log.header.period_ns > 0 &&
-              log.header.record_bytes == RecordBytes(log.header.sensor_floats, log.header.dim);
+  const bool good = file != nullptr && std::fread(&log.header, sizeof(log.header), 1, file) == 1 &&
+                    IsHeader(log.header);
   if (good) {
     std::vector<uint8_t> record(log.header.record_bytes);
     // A run that was killed may have left half a record at the end.
@@ -164,6 +191,11 @@ LogFile ReadLog(const std::string& path) {
   if (!good) {
     throw Error(LP_INVALID_ARGUMENT,
                 "'" + path + "' is no log of leapp-run that can be read; name the file of --log.");
+  }
+  for (size_t i = 0; i < log.count(); ++i) {
+    if (IsRecord(log.record(i))) continue;
+    throw Error(LP_INVALID_ARGUMENT, "Log '" + path + "' is damaged: record " + std::to_string(i) +
+                                         " has a time or a state that no run has; copy it again.");
   }
   log.header.settings[sizeof(log.header.settings) - 1] = 0;
   return log;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -35,6 +36,10 @@ struct LogHeader {
   int64_t rss_kb = 0;
   uint64_t rejected = 0;  // packets
 };
+static_assert(sizeof(LogHeader) == 984 && offsetof(LogHeader, period_ns) == 24 &&
+                  offsetof(LogHeader, digest) == 40 && offsetof(LogHeader, settings) == 168 &&
+                  offsetof(LogHeader, steps) == 936 && offsetof(LogHeader, rejected) == 976,
+              "as in docs/onboard.md");
 
 struct LogRecord {
   uint64_t step = 0;
@@ -54,6 +59,9 @@ struct LogRecord {
   uint32_t skipped = 0;  // ticks that were left out after this step
   // Followed by sensors [sensor_floats], action [dim], targets [dim], float32.
 };
+static_assert(sizeof(LogRecord) == 88 && offsetof(LogRecord, sensor_time_ns) == 48 &&
+                  offsetof(LogRecord, control) == 56 && offsetof(LogRecord, skipped) == 84,
+              "as in docs/onboard.md");
 
 enum LogFlag : uint32_t {
   kHasSensors = 1,
@@ -120,7 +128,7 @@ struct LogFile {
   const float* targets(size_t index) const { return action(index) + header.dim; }
 };
 
-// Throws Error: it cannot be read, or is no log.
+// Throws Error: it cannot be read, is no log, or has times that no run can have.
 LogFile ReadLog(const std::string& path);
 
 }  // namespace leapp_policy::onboard

@@ -25,7 +25,7 @@ uint32_t Transport::Poll() noexcept {
   uint32_t control = 0;
   for (int i = 0; i < kMostPacketsInAPoll; ++i) {
     const size_t bytes = Receive(in_.data(), in_.size());
-    if (bytes == 0) break;
+    if (bytes == kNoPacket) break;
     PacketHeader header;
     bool good = IsPacket(in_.data(), bytes);
     if (good) {

@@ -39,8 +39,9 @@ class Transport {
   uint64_t rejected() const { return rejected_; }
 
  protected:
-  // Copies the next packet to `into`, which has room for `room` bytes, and returns its size; 0 when
-  // there is none.
+  // Copies the next packet to `into`, which has room for `room` bytes, and returns its size, which
+  // may be 0; kNoPacket when there is none.
+  static constexpr size_t kNoPacket = SIZE_MAX;
   virtual size_t Receive(uint8_t* into, size_t room) noexcept = 0;
   virtual bool Send(const uint8_t* packet, size_t bytes) noexcept = 0;
   // The packet that Receive() gave last was good sensors.

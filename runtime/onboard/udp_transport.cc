@@ -41,11 +41,9 @@ class UdpTransport : public Transport {
       socklen_t size = sizeof(from_);
       const ssize_t got =
           ::recvfrom(socket_, into, room, 0, reinterpret_cast<sockaddr*>(&from_), &size);
-      if (got > 0) return static_cast<size_t>(got);
-      // An empty datagram, or the news that the robot's port is closed: go on to the next.
-      const bool none = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-      if (none) return 0;
-      if (got < 0 && errno != EINTR && errno != ECONNREFUSED) return 0;
+      if (got >= 0) return static_cast<size_t>(got);
+      // The news that the robot's port is closed, which comes once for each packet sent to it.
+      if (errno != EINTR && errno != ECONNREFUSED) return kNoPacket;
     }
   }
   bool Send(const uint8_t* packet, size_t bytes) noexcept override {

@@ -21,12 +21,11 @@ struct CudaProviderOptions;
 enum LoggingLevel : int { kLogFatal = 4 };
 enum GraphOptimization : int { kOptimizeAll = 99 };
 enum ExecutionMode : int { kSequential = 0 };
-enum AllocatorType : int { kArenaAllocator = 1 };
+enum AllocatorType : int { kDeviceAllocator = 0, kArenaAllocator = 1 };
 
 enum HostSlot : size_t {
   kSlotCreateEnv = 3,
   kSlotCreateSession = 7,
-  kSlotRun = 9,
   kSlotCreateSessionOptions = 10,
   kSlotSetSessionExecutionMode = 13,
   kSlotSetSessionLogSeverityLevel = 22,
@@ -39,8 +38,10 @@ enum HostSlot : size_t {
   kSlotSessionGetOutputTypeInfo = 34,
   kSlotSessionGetInputName = 36,
   kSlotSessionGetOutputName = 37,
+  kSlotCreateRunOptions = 39,
   kSlotCreateTensorWithDataAsOrtValue = 49,
   kSlotCastTypeInfoToTensorInfo = 55,
+  kSlotCreateMemoryInfo = 68,
   kSlotCreateCpuMemoryInfo = 69,
   kSlotAllocatorFree = 76,
   kSlotGetAllocatorWithDefaultOptions = 78,
@@ -48,6 +49,7 @@ enum HostSlot : size_t {
   kSlotReleaseMemoryInfo = 94,
   kSlotReleaseSession = 95,
   kSlotReleaseValue = 96,
+  kSlotReleaseRunOptions = 97,
   kSlotReleaseTypeInfo = 98,
   kSlotReleaseSessionOptions = 100,
   kSlotAddSessionConfigEntry = 130,
@@ -56,6 +58,7 @@ enum HostSlot : size_t {
   kSlotReleaseIoBinding = 135,
   kSlotBindInput = 136,
   kSlotBindOutput = 137,
+  kSlotAddRunConfigEntry = 165,
   kSlotAppendExecutionProviderCuda = 204,
   kSlotCreateCudaProviderOptions = 205,
   kSlotUpdateCudaProviderOptions = 206,
@@ -158,6 +161,11 @@ class HostApi : public Api {
     return At<Status*(AllocatorType, MemType, MemoryInfo**)>(kSlotCreateCpuMemoryInfo)(allocator,
                                                                                        type, out);
   }
+  Status* CreateMemoryInfo(const char* name, AllocatorType allocator, int index, MemType type,
+                           MemoryInfo** out) const {
+    return At<Status*(const char*, AllocatorType, int, MemType, MemoryInfo**)>(
+        kSlotCreateMemoryInfo)(name, allocator, index, type, out);
+  }
   void ReleaseMemoryInfo(MemoryInfo* info) const {
     At<void(MemoryInfo*)>(kSlotReleaseMemoryInfo)(info);
   }
@@ -188,12 +196,15 @@ class HostApi : public Api {
     return At<Status*(Session*, const RunOptions*, const IoBinding*)>(kSlotRunWithBinding)(
         session, options, binding);
   }
-  Status* Run(Session* session, const RunOptions* options, const char* const* input_names,
-              const Value* const* inputs, size_t num_inputs, const char* const* output_names,
-              size_t num_outputs, Value** outputs) const {
-    return At<Status*(Session*, const RunOptions*, const char* const*, const Value* const*, size_t,
-                      const char* const*, size_t, Value**)>(kSlotRun)(
-        session, options, input_names, inputs, num_inputs, output_names, num_outputs, outputs);
+  Status* CreateRunOptions(RunOptions** out) const {
+    return At<Status*(RunOptions**)>(kSlotCreateRunOptions)(out);
+  }
+  void ReleaseRunOptions(RunOptions* options) const {
+    At<void(RunOptions*)>(kSlotReleaseRunOptions)(options);
+  }
+  Status* AddRunConfigEntry(RunOptions* options, const char* key, const char* value) const {
+    return At<Status*(RunOptions*, const char*, const char*)>(kSlotAddRunConfigEntry)(options, key,
+                                                                                      value);
   }
 };
 

@@ -19,7 +19,7 @@ using leapp_policy::onboard::ParseDeployment;
 using leapp_policy::test::FakeDocument;
 using leapp_policy::test::Json;
 
-void Refuse(const char* pointer, const Json& value, const std::string& text) {
+void Refuse(const std::string& pointer, const Json& value, const std::string& text) {
   Json document = FakeDocument();
   document[Json::json_pointer(pointer)] = value;
   CHECK_ERROR(LP_BAD_METADATA, text, ParseDeployment(document.dump(), "f"));
@@ -50,6 +50,9 @@ void TestRefusals() {
   CHECK_ERROR(LP_BAD_METADATA, "must be an object", ParseDeployment("[]", "f"));
   Refuse("/version", 2, "'version' of deploy.json must be 1, got 2");
   Refuse("/typo", 1, "'typo' of deploy.json is no known key");
+  Refuse(std::string("/ty\0po", 6), 1, "'ty?po' of deploy.json is no known key; a typo may hide");
+  Refuse("/name", std::string("a\0b", 3), "without control characters, got \"a\\u0000b\"; pack");
+  Refuse("/name", "", "must be a text, got \"\"");
   Refuse("/safety/blend_in", 1, "'safety.blend_in' of deploy.json is no known key");
   Refuse("/rate_hz", 0, "'rate_hz'");
   Refuse("/rate_hz", "50", "must be a number");
@@ -94,6 +97,51 @@ void TestRefusals() {
   Lacks("/models/0", "file");
   Lacks("/state/0", "next");
   Lacks("/libraries", "onnxruntime");
+}
+
+// Each of these would ask for memory, time or stack far beyond its own size, or send infinity.
+void TestBounds() {
+  Refuse("/targets/lower", 1e39, "must hold numbers of float32, got 1e+39");
+  Refuse("/targets/upper", {-1e300, 0}, "must hold numbers of float32");
+  Refuse("/models/0/inputs/1/source/parts/0/scale", -1e39, "must hold numbers of float32");
+  Refuse("/rate_hz", 1e-300, "must be from 0.001 to 20000");
+  Refuse("/models/0/outputs/1/shape", Json::object(), "must be a list of sizes, got {}");
+  Json deep = 1;
+  for (int i = 0; i < 40; ++i) deep = Json::array({deep});
+  Refuse("/version", deep, "nests lists and objects more than 32 levels deep");
+  const std::string deeper = "{\"version\": " + std::string(1 << 20, '[');
+  CHECK_ERROR(LP_BAD_METADATA, "levels deep", ParseDeployment(deeper, "f"));
+  CHECK_ERROR(LP_BAD_METADATA, "must have at most 4194304 bytes",
+              ParseDeployment(std::string((1 << 22) + 1, ' '), "f"));
+
+  Json outputs = FakeDocument()["models"][0]["outputs"];
+  for (int i = 0; i < 10; ++i) {
+    outputs.push_back({{"name", std::to_string(i)}, {"shape", {1 << 24}}});
+  }
+  Refuse("/models/0/outputs", outputs, "need 640 MiB for their inputs, outputs and state");
+  Json signals = FakeDocument()["signals"];
+  Json parts = Json::array();
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = std::to_string(i);
+    signals.push_back({{"name", name}, {"dim", 16000}, {"offset", 0}, {"stale_after_s", 1}});
+    parts.push_back({{"name", "joints"}, {"scale", 2}});
+  }
+  Refuse("/models/0/inputs/0/source", {{"kind", "signal"}, {"parts", parts}},
+         "have more than the 2 elements of the input that they fill");
+  Json wide = FakeDocument();
+  wide["sensor_floats"] = 16000;
+  wide["signals"] = signals;
+  CHECK_ERROR(LP_BAD_METADATA, "have more than 262144 elements together",
+              ParseDeployment(wide.dump(), "f"));
+}
+
+// The second of two entries of one name would be left out without a word.
+void TestNamesAreUnique() {
+  for (const char* list : {"/models", "/models/0/inputs", "/models/0/outputs", "/state"}) {
+    Json entries = FakeDocument()[Json::json_pointer(list)];
+    entries.push_back(entries[0]);
+    Refuse(list, entries, "is there twice");
+  }
 }
 
 std::string Hex(const std::string& text) {
@@ -151,6 +199,8 @@ void TestDigests() {
 int main() {
   TestGood();
   TestRefusals();
+  TestBounds();
+  TestNamesAreUnique();
   TestDigests();
   return leapp_policy::test::Result();
 }

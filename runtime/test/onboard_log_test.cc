@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <new>
 
 #include "onboard/control_loop.h"
@@ -89,7 +90,7 @@ class ScriptedTransport : public Transport {
  protected:
   size_t Receive(uint8_t* into, size_t) noexcept override {
     has_ = !has_;
-    if (!has_) return 0;
+    if (!has_) return kNoPacket;
     ++ticks;
     float values[4] = {0.01f * static_cast<float>(ticks), -0.2f, 0.5f, 0.0f};
     if (ticks == 40) values[0] = __builtin_nanf("");
@@ -208,6 +209,69 @@ void TestReport(const std::string& path) {
   CHECK(ReportSvg(log).find("</svg>") != std::string::npos);
 }
 
+void SetTimes(LogFile* log, size_t step, int64_t late, int64_t work, int64_t policy) {
+  LogRecord record = log->record(step);
+  record.now_ns = record.planned_ns + late;
+  record.work_ns = work;
+  record.policy_ns = policy;
+  std::memcpy(log->records.data() + step * log->header.record_bytes, &record, sizeof(record));
+}
+
+void TestReportSaysWhyDeadlinesWereMissed(const std::string& path) {
+  LogFile log = ReadLog(path);
+  const int64_t period = log.header.period_ns;
+  for (size_t i = 0; i < log.count(); ++i) SetTimes(&log, i, 0, period, period);
+  CHECK(Json::parse(ReportJson(log))["deadline_misses"] == 0);
+  SetTimes(&log, 1, period, 1, 1);
+  SetTimes(&log, 2, 2 * period, period, 1);
+  SetTimes(&log, 3, 0, period + 1, period);
+  SetTimes(&log, 4, 0, period + 1, 1);
+  const Json report = Json::parse(ReportJson(log));
+  CHECK(report["deadline_misses"] == 4);
+  const Json expected = {{"woke_late", 2}, {"policy_took_long", 1}, {"rest_took_long", 1}};
+  CHECK(report["missed_because"] == expected);
+}
+
+// A log whose numbers no run can have; `change` damages it.
+void RefuseLog(const std::string& path, const std::string& text,
+               const std::function<void(LogHeader*, LogRecord*)>& change) {
+  LogHeader header;
+  header.sensor_floats = 4;
+  header.dim = 2;
+  header.period_ns = 10'000'000;
+  std::memset(header.digest[0], 'd', sizeof(header.digest[0]));
+  LogRecord record;
+  header.record_bytes = static_cast<uint32_t>(RecordBytes(4, 2));
+  change(&header, &record);
+  const std::vector<float> values((header.record_bytes - sizeof(record)) / sizeof(float));
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  std::fwrite(&header, sizeof(header), 1, file);
+  std::fwrite(&record, sizeof(record), 1, file);
+  std::fwrite(values.data(), sizeof(float), values.size(), file);
+  std::fclose(file);
+  CHECK_ERROR(LP_INVALID_ARGUMENT, text, ReadLog(path));
+}
+
+void TestDamagedNumbers() {
+  const std::string path = Path() + "_damaged";
+  const std::string damaged = "is damaged: record 0 has a time or a state that no run has";
+  for (int64_t LogRecord::* field :
+       {&LogRecord::planned_ns, &LogRecord::now_ns, &LogRecord::work_ns, &LogRecord::policy_ns}) {
+    // Sums and differences of them overflow.
+    RefuseLog(path, damaged, [&](auto*, LogRecord* record) { record->*field = INT64_MAX; });
+    RefuseLog(path, damaged, [&](auto*, LogRecord* record) { record->*field = INT64_MIN; });
+  }
+  RefuseLog(path, damaged, [](auto*, LogRecord* record) { record->state = 6; });
+  RefuseLog(path, "is no log", [](LogHeader* header, auto*) { header->period_ns = INT64_MAX; });
+  // A zero would cut off the sentence that shows it.
+  RefuseLog(path, "is no log", [](LogHeader* header, auto*) { header->digest[0][5] = 0; });
+  RefuseLog(path, "is no log", [](LogHeader* header, auto*) {
+    header->sensor_floats = 1u << 19;  // no packet holds so many
+    header->record_bytes = static_cast<uint32_t>(RecordBytes(1u << 19, 2));
+  });
+  std::remove(path.c_str());
+}
+
 void TestBadFiles(const std::string& path) {
   CHECK_ERROR(LP_INVALID_ARGUMENT, "is no log", ReadLog("/nowhere/log"));
   CHECK_ERROR(LP_INVALID_ARGUMENT, "cannot be written",
@@ -247,7 +311,9 @@ int main() {
   std::fclose(notes);
   TestReplay(path);
   TestReport(path);
+  TestReportSaysWhyDeadlinesWereMissed(path);
   TestBadFiles(path);
+  TestDamagedNumbers();
   std::remove(path.c_str());
   TestFullRing();
   return leapp_policy::test::Result();

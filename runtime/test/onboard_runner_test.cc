@@ -39,6 +39,15 @@ struct Rig {
 
 bool Near(float a, float b) { return std::fabs(a - b) < 1e-6f; }
 
+void TestTimesFarApart() {
+  Rig rig;
+  rig.Step();
+  rig.Step();
+  // The distance of the two has no int64; the sender chose its own.
+  const StepOutput& out = rig.runner.Step({rig.now, {rig.payload, 9, INT64_MIN}, 0, false});
+  CHECK(out.state == State::kHold && out.cause.cause == Cause::kStaleSensor);
+}
+
 void TestOrderAndState() {
   Rig rig;
   CHECK(rig.Step().state == State::kArmed);
@@ -223,6 +232,7 @@ void TestPairIsChecked() {
 }  // namespace
 
 int main() {
+  TestTimesFarApart();
   TestOrderAndState();
   TestClipScaleAndDt();
   TestResetAndKeep();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Without these a robot could move when it must not, or go on when it must stop.
+#include <limits>
+
 #include "onboard/safety.h"
+#include "onboard/target_guard.h"
 #include "test/check.h"
 
 namespace {
@@ -186,6 +189,40 @@ void TestEmergencyStop() {
   }
 }
 
+// Two targets without limits.
+TargetSpec OpenTargets() {
+  constexpr float kOpen = std::numeric_limits<float>::infinity();
+  TargetSpec spec;
+  spec.order = {0, 1};
+  spec.lower = {-kOpen, -kOpen};
+  spec.upper = {kOpen, kOpen};
+  spec.max_rate = {kOpen, kOpen};
+  return spec;
+}
+
+void TestBlendBetweenLargestNumbers() {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const TargetSpec spec = OpenTargets();
+  TargetGuard guard(spec, 10 * kMs, 100 * kMs);
+  const float pose[2] = {-kMost, -kMost}, wanted[2] = {kMost, kMost};
+  guard.Place(pose);
+  guard.BeginBlend(0);
+  guard.Follow(wanted, 0);  // their difference is infinite, and 0 times it is no number
+  CHECK(guard.values()[0] == -kMost);
+  guard.Follow(wanted, 50 * kMs);
+  CHECK(guard.values()[1] == 0.0f);
+}
+
+void TestBlendWhenTimeRunsBack() {
+  const TargetSpec spec = OpenTargets();
+  TargetGuard guard(spec, 10 * kMs, 100 * kMs);
+  const float pose[2] = {0.0f, 1.0f}, wanted[2] = {0.1f, 1.1f};
+  guard.Place(pose);
+  guard.BeginBlend(1000 * kMs);
+  guard.Follow(wanted, 900 * kMs);
+  CHECK(guard.values()[0] == 0.0f && guard.values()[1] == 1.0f);
+}
+
 void TestWords() {
   CHECK(Describe(Cause::kStaleCommand, "goal") == "command 'goal' is stale");
   CHECK(Describe(Cause::kStaleSensor, "imu") == "signal 'imu' is stale");
@@ -205,6 +242,8 @@ int main() {
   TestRecovery();
   TestMisses();
   TestEmergencyStop();
+  TestBlendBetweenLargestNumbers();
+  TestBlendWhenTimeRunsBack();
   TestWords();
   return leapp_policy::test::Result();
 }

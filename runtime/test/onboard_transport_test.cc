@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -42,9 +43,9 @@ class QueueTransport : public Transport {
 
  protected:
   size_t Receive(uint8_t* into, size_t room) noexcept override {
-    if (in.empty()) return 0;
+    if (in.empty()) return kNoPacket;
     const size_t bytes = std::min(room, in.front().size());
-    std::memcpy(into, in.front().data(), bytes);
+    std::copy_n(in.front().begin(), bytes, into);
     in.pop_front();
     return bytes;
   }
@@ -91,6 +92,7 @@ void TestDropped() {
     damaged[i] ^= 0x40;
     t.in.push_back(damaged);
   }
+  t.in.push_back(Bytes());
   t.in.push_back(Bytes(10));
   t.in.push_back(Bytes(good.begin(), good.end() - 4));
   t.in.push_back(MakePacket(PacketKind::kSensors, {9, 9, 9}, 8, 900));  // another robot
@@ -140,6 +142,7 @@ void TestUdp() {
   send(MakePacket(PacketKind::kSensors, {1, 2}, 1, 10));
   runner->Poll();
   CHECK(runner->sensors().values != nullptr && runner->sensors().values[1] == 2.0f);
+  CHECK(runner->rejected() == 1);  // it is one of the packets that a poll takes at most
   CHECK(runner->SendTargets({values, 2, 1, 2, 0}, 1));
   Bytes got(200);
   CHECK(::recv(robot, got.data(), got.size(), 0) == 72 && IsPacket(got.data(), 72));

@@ -39,7 +39,6 @@ SLOT(kSlotKernelInfoGetConstantInputTensor, KernelInfoGetConstantInput_tensor);
 
 SLOT(kSlotCreateEnv, CreateEnv);
 SLOT(kSlotCreateSession, CreateSession);
-SLOT(kSlotRun, Run);
 SLOT(kSlotCreateSessionOptions, CreateSessionOptions);
 SLOT(kSlotSetSessionExecutionMode, SetSessionExecutionMode);
 SLOT(kSlotSetSessionLogSeverityLevel, SetSessionLogSeverityLevel);
@@ -54,6 +53,10 @@ SLOT(kSlotSessionGetInputName, SessionGetInputName);
 SLOT(kSlotSessionGetOutputName, SessionGetOutputName);
 SLOT(kSlotCreateTensorWithDataAsOrtValue, CreateTensorWithDataAsOrtValue);
 SLOT(kSlotCastTypeInfoToTensorInfo, CastTypeInfoToTensorInfo);
+SLOT(kSlotCreateRunOptions, CreateRunOptions);
+SLOT(kSlotAddRunConfigEntry, AddRunConfigEntry);
+SLOT(kSlotReleaseRunOptions, ReleaseRunOptions);
+SLOT(kSlotCreateMemoryInfo, CreateMemoryInfo);
 SLOT(kSlotCreateCpuMemoryInfo, CreateCpuMemoryInfo);
 SLOT(kSlotAllocatorFree, AllocatorFree);
 SLOT(kSlotGetAllocatorWithDefaultOptions, GetAllocatorWithDefaultOptions);

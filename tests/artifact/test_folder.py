@@ -15,7 +15,7 @@ from torch import Tensor
 
 import leapp_policy
 from leapp_policy.artifact.manifest import file_digest
-from leapp_policy.artifact.onnx import BackendOnnx
+from leapp_policy.backends.onnx import BackendOnnx
 from leapp_policy.deploy.policy_runner import load
 from leapp_policy.errors import BackendError, ConfigError, ExportError, TraceError
 from leapp_policy.pipeline import export

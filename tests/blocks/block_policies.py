@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,19 @@ from leapp_policy.deploy.policy_runner import load
 
 ROWS, DIM = 3, 4
 KINDS = ("torch", "warp")
+DEVICE = os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cpu")
 
 
 def observations(seed: int, dim: int = DIM, rows: int = ROWS) -> dict[str, Tensor]:
-    """A vector ``x`` and a time step ``dt`` for each row."""
+    """A vector ``x`` and a time step ``dt`` for each row, on the device of the tests."""
     rng = np.random.default_rng(seed)
     x, dt = rng.normal(size=(rows, dim)), rng.uniform(0.005, 0.03, size=(rows, 1))
-    return {"x": torch.from_numpy(x.astype(np.float32)), "dt": torch.from_numpy(dt.astype(np.float32))}
+    return {name: torch.from_numpy(each.astype(np.float32)).to(DEVICE) for name, each in (("x", x), ("dt", dt))}
+
+
+def placed(kind: str) -> dict[str, str]:
+    """Keywords that put a block of a kind on the device of the tests; one in torch is moved there."""
+    return {"device": DEVICE} if kind == "warp" else {}
 
 
 def to_kind(kind: str, x: Tensor) -> Any:
@@ -56,6 +63,10 @@ class BlockPolicy:
     use: Callable[[Any, Mapping[str, Any]], Any]
     kind: str
 
+    def __post_init__(self) -> None:
+        if self.kind == "torch":
+            self.block.to(DEVICE)
+
     def step(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         self.block.begin("p")
         given = {name: to_kind(self.kind, each) for name, each in obs.items()}
@@ -72,39 +83,40 @@ def _use_last_action(block: Any, obs: Mapping[str, Any]) -> Any:
 def history(kind: str, layout: str = "term", reset: str = "first", rows: int = ROWS) -> BlockPolicy:
     make = HistoryTorch if kind == "torch" else HistoryWarp
     default = [1.0, 2.0, 3.0, 4.0] if reset == "default" else None
-    block = make(rows, [1, DIM - 1], 3, layout=layout, reset=reset, default=default)
+    block = make(rows, [1, DIM - 1], 3, layout=layout, reset=reset, default=default, **placed(kind))
     return BlockPolicy(block, lambda b, obs: b.push(obs["x"]), kind)
 
 
 def delay(kind: str, reset: str = "first", steps: int = 2) -> BlockPolicy:
     make = DelayTorch if kind == "torch" else DelayWarp
     default = 0.5 if reset == "default" else None
-    return BlockPolicy(make(ROWS, DIM, steps, reset=reset, default=default), lambda b, obs: b.push(obs["x"]), kind)
+    block = make(ROWS, DIM, steps, reset=reset, default=default, **placed(kind))
+    return BlockPolicy(block, lambda b, obs: b.push(obs["x"]), kind)
 
 
 def last_action(kind: str, reset: str = "zeros") -> BlockPolicy:
     make = LastActionTorch if kind == "torch" else LastActionWarp
     default = [0.1, 0.2, 0.3, 0.4] if reset == "default" else None
-    return BlockPolicy(make(ROWS, DIM, reset=reset, default=default), _use_last_action, kind)
+    return BlockPolicy(make(ROWS, DIM, reset=reset, default=default, **placed(kind)), _use_last_action, kind)
 
 
 def clock(kind: str) -> BlockPolicy:
     make = PhaseClockTorch if kind == "torch" else PhaseClockWarp
-    block = make(ROWS, 0.13, offsets=(0.0, np.pi), start=0.4)
+    block = make(ROWS, 0.13, offsets=(0.0, np.pi), start=0.4, **placed(kind))
     return BlockPolicy(block, lambda b, obs: b.advance(obs["dt"]), kind)
 
 
 def low_pass(kind: str, reset: str = "first") -> BlockPolicy:
     make = LowPassTorch if kind == "torch" else LowPassWarp
     default = 0.5 if reset == "default" else None
-    block = make(ROWS, DIM, [0.02, 0.05, 0.1, 1.0], reset=reset, default=default)
+    block = make(ROWS, DIM, [0.02, 0.05, 0.1, 1.0], reset=reset, default=default, **placed(kind))
     return BlockPolicy(block, lambda b, obs: b.apply(obs["x"], obs["dt"]), kind)
 
 
 def rate_limit(kind: str, reset: str = "default") -> BlockPolicy:
     make = RateLimitTorch if kind == "torch" else RateLimitWarp
     default = 0.5 if reset == "default" else None
-    block = make(ROWS, DIM, [1.0, 5.0, 20.0, 1000.0], reset=reset, default=default)
+    block = make(ROWS, DIM, [1.0, 5.0, 20.0, 1000.0], reset=reset, default=default, **placed(kind))
     return BlockPolicy(block, lambda b, obs: b.apply(obs["x"], obs["dt"]), kind)
 
 
@@ -134,7 +146,7 @@ def assert_exported_acts_as(
         The artifact's runner.
     """
     with torch.no_grad():
-        builders.export_step(policy.step, example, out, **options)
+        builders.export_step(policy.step, example, out, device=DEVICE, **options)
         runner = load(out)
         rng = np.random.default_rng(11)
         for index in range(steps):
@@ -146,13 +158,13 @@ def assert_exported_acts_as(
                 name: 0.02 + 0.01 * rng.random(each.shape) if name == "dt" else rng.normal(size=each.shape)
                 for name, each in example.items()
             }
-            obs = {name: torch.from_numpy(each.astype(np.float32)) for name, each in obs.items()}
+            obs = {name: torch.from_numpy(each.astype(np.float32)).to(DEVICE) for name, each in obs.items()}
             expected = {
                 name: each.clone() for name, each in policy.step({k: v.clone() for k, v in obs.items()}).items()
             }
-            got = runner.step({name: obs[name].numpy() for name in runner.inputs})
+            got = runner.step({name: obs[name].cpu().numpy() for name in runner.inputs})
             for name, each in expected.items():
                 np.testing.assert_allclose(
-                    got[name], each.numpy(), rtol=1e-5, atol=2e-6, err_msg=f"{name}, step {index}"
+                    got[name], each.cpu().numpy(), rtol=1e-5, atol=2e-6, err_msg=f"{name}, step {index}"
                 )
     return runner

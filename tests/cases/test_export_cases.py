@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from leapp_policy.artifact.onnx import BackendOnnx
+from leapp_policy.backends.onnx import BackendOnnx
 from leapp_policy.deploy.policy_runner import load
 from leapp_policy.errors import ArtifactError, ExportError, FrozenValueError, HiddenStateError
 

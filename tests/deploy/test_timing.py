@@ -6,14 +6,8 @@ import itertools
 
 import pytest
 
-from leapp_policy.deploy.timing import (
-    LatencyStats,
-    garbage_held,
-    latency_table,
-    measure,
-    measure_interleaved,
-    ratio,
-)
+from leapp_policy.deploy.latency_table import latency_table
+from leapp_policy.deploy.timing import LatencyStats, garbage_held, measure, measure_interleaved, ratio
 from leapp_policy.errors import ConfigError
 
 

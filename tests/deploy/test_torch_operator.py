@@ -18,7 +18,7 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from leapp_policy.artifact.pt2 import BackendPt2
+from leapp_policy.backends.pt2 import BackendPt2
 from leapp_policy.deploy import torch_operator
 from leapp_policy.deploy.build import build_runtime
 from leapp_policy.deploy.library import TORCH_LIBRARY_NAME, torch_library

@@ -20,7 +20,7 @@ import leapp_policy as lp
 from leapp_policy.errors import ConfigError
 from leapp_policy.exec import WarpCfg, warp_settings
 from leapp_policy.exec.warp_settings import kernel_modes
-from leapp_policy.trace.session import check_warp_settings
+from leapp_policy.trace.preconditions import check_warp_settings
 
 VALUES = np.array([1.0, 2.0, 4.0], np.float32)
 

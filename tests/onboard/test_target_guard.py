@@ -49,3 +49,25 @@ def test_guard_keeps_the_sign_of_zero() -> None:
     found = guard(lower=limits, upper=limits)
     found.follow(np.array([-0.0, 0.0], np.float32), 0)
     np.testing.assert_array_equal(np.signbit(found.values), [True, False])
+
+
+def test_guard_blends_between_the_largest_numbers() -> None:
+    """The difference of two finite positions can be infinite: NaN would be sent."""
+    largest = np.finfo(np.float32).max
+    open_sides = np.full(2, np.inf, np.float32)
+    found = guard(lower=-open_sides, upper=open_sides, max_rate=open_sides)
+    found.place(np.full(2, -largest))
+    found.begin_blend(0)
+    found.follow(np.full(2, largest), 0)
+    np.testing.assert_array_equal(found.values, np.full(2, -largest))
+    found.follow(np.full(2, largest), 50 * MS)
+    np.testing.assert_array_equal(found.values, np.zeros(2, np.float32))
+
+
+def test_guard_stays_between_both_ends_when_time_runs_back() -> None:
+    """A blend would go on past its beginning, away from the robot and the policy."""
+    found = guard(max_rate=np.full(2, np.inf, np.float32))
+    found.place(np.zeros(2, np.float32))
+    found.begin_blend(1000 * MS)
+    found.follow(np.full(2, 0.1, np.float32), 900 * MS)
+    np.testing.assert_array_equal(found.values, np.zeros(2, np.float32))

@@ -8,7 +8,8 @@ from point_env import Linear, PointEnv
 
 from leapp_policy.errors import ConfigError, ContractError
 from leapp_policy.rollout.determinism import check_determinism
-from leapp_policy.rollout.runner import EnvBatch, RolloutCfg, as_env_action, flatten_obs, roll_out
+from leapp_policy.rollout.envs import EnvBatch, as_env_action, flatten_obs
+from leapp_policy.rollout.runner import RolloutCfg, roll_out
 
 
 def rolled(policy, make_env=PointEnv, **cfg):

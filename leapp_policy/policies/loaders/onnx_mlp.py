@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from leapp_policy.errors import CheckpointError
 
-from ..network_policy import NetworkParts, NetworkPolicy
+from ..network_parts import NetworkParts
+from ..network_policy import NetworkPolicy
 from ..normalizer import EmpiricalNormalizer
 from . import checkpoint, layers
 from .options import PolicyOptions, action_bounds, finish_policy

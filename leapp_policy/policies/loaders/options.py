@@ -14,7 +14,8 @@ from leapp_policy.errors import CheckpointError, ConfigError
 from leapp_policy.specs import TensorSemantics
 
 from ..action_transform import ActionTransform, Fit, Values
-from ..network_policy import NetworkParts, NetworkPolicy
+from ..network_parts import NetworkParts
+from ..network_policy import NetworkPolicy
 
 
 class PolicyOptions(TypedDict, total=False):

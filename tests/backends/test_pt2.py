@@ -17,7 +17,7 @@ import yaml
 from torch import Tensor
 
 import leapp_policy
-from leapp_policy.artifact.pt2 import BackendPt2
+from leapp_policy.backends.pt2 import BackendPt2
 from leapp_policy.deploy.policy_runner import load
 from leapp_policy.errors import ArtifactError, ExportError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leapp_policy.artifact.backend import Backend
-from leapp_policy.artifact.onnx import BackendOnnx
-from leapp_policy.artifact.pt2 import BackendPt2
+from leapp_policy.backends.backend import Backend
+from leapp_policy.backends.onnx import BackendOnnx
+from leapp_policy.backends.pt2 import BackendPt2
 from leapp_policy.errors import BackendError
 
 _BACKENDS: dict[str, Callable[[], Backend]] = {"onnx": BackendOnnx, "pt2": BackendPt2}

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +12,13 @@ import onnx
 import torch
 from torch import Tensor
 
-from leapp_policy.artifact.backend import ModelFile
-from leapp_policy.artifact.merge import merge_models
-from leapp_policy.artifact.onnx_cuda import tune_for_cuda
+from leapp_policy.backends.backend import Backend, ModelFile
+from leapp_policy.backends.merge import merge_models
+from leapp_policy.backends.onnx_cuda import tune_for_cuda
 from leapp_policy.deploy.torch_operator import output_layout, warp_runner
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
+from leapp_policy.quiet import quiet
 from leapp_policy.specs import NodeSpec, PolicySpec
 
 DOMAIN = "com.nvidia.warp"
@@ -31,7 +30,7 @@ OLDEST_RUNTIME = "1.17"
 
 
 @dataclass(frozen=True)
-class BackendOnnx:
+class BackendOnnx(Backend[onnx.ModelProto]):
     """Writes ONNX models.
 
     Attributes:
@@ -43,36 +42,6 @@ class BackendOnnx:
     opset: int = 18
     name: str = "onnx"
 
-    def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
-        """Write the model of a node into a folder.
-
-        Args:
-            graph: The node.
-            folder: Existing folder.
-
-        Raises:
-            ExportError: An operation has no ONNX form, or the opset is too new for the runtime.
-        """
-        return self._write(graph.spec, self._model(graph), folder)
-
-    def save_merged(
-        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path
-    ) -> ModelFile:
-        """Write one model of all nodes into a folder.
-
-        Args:
-            spec: The pipeline, node by node.
-            merged: The linked node.
-            names: Its tensor names by ``node/tensor``.
-            graphs: The nodes in the order of execution.
-            folder: Existing folder.
-
-        Raises:
-            ExportError: An operation has no ONNX form, or the opset is too new for the runtime.
-        """
-        models = {graph.spec.name: self._model(graph) for graph in graphs}
-        return self._write(merged, merge_models(models, spec, merged, names), folder)
-
     def _model(self, graph: NodeGraph) -> onnx.ModelProto:
         ir_version = self._ir_version()
         model = self._convert(graph)
@@ -82,6 +51,11 @@ class BackendOnnx:
         if graph.spec.device == "cuda":
             tune_for_cuda(model)
         return model
+
+    def _merged_model(
+        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph]
+    ) -> onnx.ModelProto:
+        return merge_models({graph.spec.name: self._model(graph) for graph in graphs}, spec, merged, names)
 
     def _write(self, spec: NodeSpec, model: onnx.ModelProto, folder: Path) -> ModelFile:
         path = folder / f"{spec.name}.onnx"
@@ -112,7 +86,7 @@ class BackendOnnx:
 
     def _convert(self, graph: NodeGraph) -> onnx.ModelProto:
         try:
-            with _quiet():
+            with quiet("torch.onnx", level=logging.ERROR):
                 program = graph.program.run_decompositions({warp_runner(): _symbolic_runner})
                 converted = torch.onnx.export(
                     program,
@@ -171,17 +145,3 @@ def _first_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Keep the exporter's progress chatter out of the console; its errors are raised, not logged."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from leapp_policy.artifact.aoti import compile_for_cpu, compile_for_cuda
-from leapp_policy.artifact.backend import ModelFile
-from leapp_policy.artifact.link_programs import link_programs
+from leapp_policy.backends.aoti import compile_for_cpu, compile_for_cuda
+from leapp_policy.backends.backend import Backend, ModelFile
+from leapp_policy.backends.link_programs import link_programs
 from leapp_policy.deploy.pt2_package import DESCRIPTION_NAME
 from leapp_policy.errors import ExportError
 from leapp_policy.graph.build import NodeGraph
+from leapp_policy.quiet import quiet
 from leapp_policy.specs import NodeSpec, PolicySpec, TensorSpec
 
 # Tried with torch 2.11.0+cu130: opening any package, of torch alone, too, ended the process.
@@ -26,7 +25,15 @@ _REFUSES_CUDA = True
 
 
 @dataclass(frozen=True)
-class BackendPt2:
+class _Parts:
+    """The nodes of a model that are linked as it is written, and its tensor names by ``node/tensor``."""
+
+    names: Mapping[str, str]
+    graphs: Sequence[NodeGraph]
+
+
+@dataclass(frozen=True)
+class BackendPt2(Backend[_Parts]):
     """Writes PT2 packages.
 
     Attributes:
@@ -38,44 +45,24 @@ class BackendPt2:
     march: str = "x86-64-v3"
     name: str = "pt2"
 
-    def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
-        """Write the model of a node into a folder.
-
-        Args:
-            graph: The node.
-            folder: Existing folder.
-
-        Raises:
-            ExportError: Torch cannot write or compile the graph.
-        """
+    def _model(self, graph: NodeGraph) -> _Parts:
         names = {f"{graph.spec.name}/{each.name}": each.name for each in (*graph.spec.inputs, *graph.spec.outputs)}
-        return self._write(graph.spec, names, [graph], folder)
+        return _Parts(names, [graph])
 
-    def save_merged(
-        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path
-    ) -> ModelFile:
-        """Write one model of all nodes into a folder.
-
-        Args:
-            spec: The pipeline, node by node.
-            merged: The linked node.
-            names: Its tensor names by ``node/tensor``.
-            graphs: The nodes in the order of execution.
-            folder: Existing folder.
-
-        Raises:
-            ExportError: Torch cannot write or compile the graph.
-        """
-        return self._write(merged, names, graphs, folder)
+    def _merged_model(
+        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph]
+    ) -> _Parts:
+        return _Parts(names, graphs)
 
     def _level(self, spec: NodeSpec) -> str:
         return next((each.target.march for each in spec.segments if each.target.march), self.march)
 
-    def _write(self, spec: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path) -> ModelFile:
+    def _write(self, spec: NodeSpec, model: _Parts, folder: Path) -> ModelFile:
         path = folder / f"{spec.name}.pt2"
         try:
-            with _quiet(), torch.no_grad():
-                linked = link_programs(spec, names, graphs)
+            # Torch warns of constants that are views; each has memory of its own here.
+            with quiet(), torch.no_grad():
+                linked = link_programs(spec, model.names, model.graphs)
                 description = _description(spec, linked.inputs)
                 about = {DESCRIPTION_NAME: description}
                 if self.compile and spec.device == "cuda" and _REFUSES_CUDA:
@@ -114,11 +101,3 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Torch warns of constants that are views; each has memory of its own here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

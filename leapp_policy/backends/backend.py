@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from leapp_policy.graph.build import NodeGraph
 from leapp_policy.specs import NodeSpec, PolicySpec
+
+ModelT = TypeVar("ModelT")
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,14 @@ class ModelFile:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Backend(Protocol):
-    """Writes models of one format."""
+class Backend(ABC, Generic[ModelT]):
+    """Writes models of one format: how a node becomes a model, how nodes become one, and how it gets into a file.
 
-    @property
-    def name(self) -> str:
-        """Name of the format."""
-        ...
+    Attributes:
+        name: Name of the format.
+    """
+
+    name: str
 
     def save(self, graph: NodeGraph, folder: Path) -> ModelFile:
         """Write the model of a node into a folder.
@@ -49,7 +53,7 @@ class Backend(Protocol):
         Raises:
             ExportError: The format cannot hold the graph.
         """
-        ...
+        return self._write(graph.spec, self._model(graph), folder)
 
     def save_merged(
         self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph], folder: Path
@@ -66,4 +70,15 @@ class Backend(Protocol):
         Raises:
             ExportError: The format cannot hold the graph.
         """
-        ...
+        return self._write(merged, self._merged_model(spec, merged, names, graphs), folder)
+
+    @abstractmethod
+    def _model(self, graph: NodeGraph) -> ModelT: ...
+
+    @abstractmethod
+    def _merged_model(
+        self, spec: PolicySpec, merged: NodeSpec, names: Mapping[str, str], graphs: Sequence[NodeGraph]
+    ) -> ModelT: ...
+
+    @abstractmethod
+    def _write(self, spec: NodeSpec, model: ModelT, folder: Path) -> ModelFile: ...

@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from leapp_policy.artifact.onnx_cuda import tune_for_cuda
+from leapp_policy.backends.onnx_cuda import tune_for_cuda
 
 
 def policy_model() -> onnx.ModelProto:
