@@ -61,8 +61,8 @@ class OnnxSession:
         options: dict[str, Any] = {"device": device, "threads": threads, "optimization": optimization}
         self._graph, note = (None, "") if device == "cpu" else _open_graph(model, options)
         self._session = self._graph.session if self._graph is not None else open_onnx_session(model, **options)
-        self.inputs = tuple(_port(each) for each in self._session.get_inputs())
-        self.outputs = tuple(_port(each) for each in self._session.get_outputs())
+        self.inputs = tuple(port_of(each) for each in self._session.get_inputs())
+        self.outputs = tuple(port_of(each) for each in self._session.get_outputs())
         self.runtime = f"ONNX Runtime, {self._session.get_providers()[0]}{note}"
         self._names = [port.name for port in self.outputs]
 
@@ -88,7 +88,7 @@ class _DeviceGraph:
         index = int(device.partition(":")[2] or 0)
         self._binding = session.io_binding()
         self._inputs, self._outputs = (
-            {port.name: _device_value(port, index) for port in map(_port, ports)}
+            {port.name: _device_value(port, index) for port in map(port_of, ports)}
             for ports in (session.get_inputs(), session.get_outputs())
         )
         for name, value in self._inputs.items():
@@ -120,7 +120,12 @@ def _device_value(port: Port, index: int) -> Any:
     return ort.OrtValue.ortvalue_from_numpy(zeros, "cuda", index)
 
 
-def _port(described: Any) -> Port:
+def port_of(described: Any) -> Port:
+    """Return an input or output of a session.
+
+    Args:
+        described: What ``InferenceSession.get_inputs`` or ``get_outputs`` says of it.
+    """
     return Port(described.name, _DTYPES.get(str(described.type), str(described.type)), tuple(described.shape))
 
 
@@ -157,7 +162,7 @@ def open_onnx_session(
     if optimization not in _LEVELS:
         raise ConfigError(f"Optimization level must be one of {list(_LEVELS)}, got '{optimization}'")
     _check_stream(device, stream)
-    _check_device(device)
+    providers = execution_providers(device, cuda_graph=cuda_graph, stream=stream)
     options = ort.SessionOptions()
     options.graph_optimization_level = _LEVELS[optimization]
     options.intra_op_num_threads = threads
@@ -173,7 +178,7 @@ def open_onnx_session(
             "again with `leapp-policy-build-runtime`"
         ) from error
     try:
-        return ort.InferenceSession(str(model), options, providers=_providers(device, cuda_graph, stream))
+        return ort.InferenceSession(str(model), options, providers=providers)
     except Exception as error:
         raise ArtifactError(f"Model '{model.name}' was refused by ONNX Runtime {ort.__version__}: {error}") from error
 
@@ -199,7 +204,18 @@ def _check_stream(device: str, stream: int | None) -> None:
         )
 
 
-def _providers(device: str, cuda_graph: bool, stream: int | None) -> list[Any]:
+def execution_providers(device: str, *, cuda_graph: bool = False, stream: int | None = None) -> list[Any]:
+    """Return what ONNX Runtime runs a model with on a device.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``cuda:<index>``.
+        cuda_graph: Whether a step is captured into one CUDA graph.
+        stream: Handle of the CUDA stream to work on; None for one of the session's own.
+
+    Raises:
+        ConfigError: The device is unknown, or this ONNX Runtime has no provider for it.
+    """
+    _check_device(device)
     if device == "cpu":
         return ["CPUExecutionProvider"]
     settings = {

@@ -71,7 +71,7 @@ class PolicyRunner:
         check_seal(folder, self.manifest)
         self.contract = self.manifest.contract
         if rate_hz is not None:
-            _check_rate(self.manifest, rate_hz)
+            check_rate(self.manifest.name, self.contract.rate_hz or self.manifest.rate_hz, rate_hz)
         device = device or self.manifest.device
         self._models = [
             OpenModel(entry, open_session(path, entry, device, threads, optimization))
@@ -229,13 +229,21 @@ def load(
     )
 
 
-def _check_rate(manifest: Manifest, rate_hz: float) -> None:
-    """Refuse another rate than the policy's: its clocks, filters and velocities would be off."""
-    expected = manifest.contract.rate_hz or manifest.rate_hz
+def check_rate(policy: str, expected: float, rate_hz: float) -> None:
+    """Refuse another rate than the policy's: its clocks, filters and velocities would be off.
+
+    Args:
+        policy: Its name.
+        expected: Its rate [Hz]; 0 where it states none.
+        rate_hz: The loop's rate [Hz].
+
+    Raises:
+        ContractError: The rates differ.
+    """
     if expected and not math.isclose(rate_hz, expected, rel_tol=1e-3):
         raise ContractError(
-            f"Policy '{manifest.name}' must run at {expected:g} Hz (dt {1.0 / expected:g} s), got {rate_hz:g} Hz; call "
-            "it at its own rate, or train it for the other one"
+            f"Policy '{policy}' must run at {expected:g} Hz (dt {1.0 / expected:g} s), got {rate_hz:g} Hz; call it at "
+            "its own rate, or train it for the other one"
         )
 
 

@@ -58,6 +58,7 @@ class TargetSpec:
     Attributes:
         model: Model that gives it.
         output: Output of that model.
+        unit: Its unit.
         order: Policy element of each sent element.
         lower: Lower limits, infinite where open.
         upper: Upper limits.
@@ -67,11 +68,25 @@ class TargetSpec:
 
     model: str
     output: str
+    unit: str
     order: NDArray[np.intp]
     lower: NDArray[np.float32]
     upper: NDArray[np.float32]
     max_rate: NDArray[np.float32]
     measured: NDArray[np.intp] | None
+
+
+@dataclass(frozen=True)
+class LibrarySpec:
+    """Native libraries that were packed. ONNX Runtime is not among them: Python brings its own.
+
+    Attributes:
+        operator: Operator library of Warp segments; None where no model has any.
+        warp: Folder with Warp's libraries; None likewise.
+    """
+
+    operator: Path | None = None
+    warp: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,27 +96,33 @@ class Deployment:
     Attributes:
         folder: Where it is.
         document: All of ``deploy.json``.
+        digest: SHA-256 of ``deploy.json``, hexadecimal.
         name: Name of the policy.
         rate_hz: Control rate [Hz].
+        device: ``cpu``, ``cuda`` or ``cuda:<index>``.
         sensor_floats: Elements in the payload of a sensor packet.
         signals: What comes.
         targets: What is sent.
         safety: What is done around the policy.
+        libraries: Native libraries.
     """
 
     folder: Path
     document: Mapping[str, Any]
+    digest: str
     name: str
     rate_hz: float
+    device: str
     sensor_floats: int
     signals: tuple[SignalSpec, ...]
     targets: TargetSpec
     safety: Safety
+    libraries: LibrarySpec
 
     @property
     def period_ns(self) -> int:
         """Control period [ns]."""
-        return round(1e9 / self.rate_hz)
+        return math.floor(1e9 / self.rate_hz + 0.5)
 
 
 def read_deployment(folder: Path) -> Deployment:
@@ -130,7 +151,7 @@ def read_deployment(folder: Path) -> Deployment:
     if document.get("version") != VERSION:
         raise ArtifactError(f"Deployment '{folder}' must have version {VERSION}, got {document.get('version')}")
     try:
-        return _deployment(folder, document)
+        return _deployment(folder, document, seal)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"Deployment '{folder}' is damaged ({error!r}); pack it again") from error
 
@@ -150,17 +171,27 @@ def _check_listed(document: Mapping[str, Any]) -> None:
         raise ArtifactError(f"'digests' of {DOCUMENT} lacks {lacking}, which is not run unchecked; pack it again")
 
 
-def _deployment(folder: Path, document: Mapping[str, Any]) -> Deployment:
+def _deployment(folder: Path, document: Mapping[str, Any], digest: str) -> Deployment:
     envelope = document.get("start_envelope") or {}
     return Deployment(
         folder=folder,
         document=document,
+        digest=digest,
         name=document["name"],
         rate_hz=float(document["rate_hz"]),
+        device=document.get("device") or "cpu",
         sensor_floats=int(document["sensor_floats"]),
         signals=tuple(_signal(each, envelope.get(each["name"])) for each in document["signals"]),
         targets=_targets(document["targets"]),
         safety=Safety.from_dict(document.get("safety") or {}),
+        libraries=_libraries(folder, document["libraries"]),
+    )
+
+
+def _libraries(folder: Path, entry: Mapping[str, Any]) -> LibrarySpec:
+    operator, warp = entry.get("operator"), entry.get("warp_dir")
+    return LibrarySpec(
+        operator=(folder / operator).absolute() if operator else None, warp=(folder / warp).absolute() if warp else None
     )
 
 
@@ -173,7 +204,7 @@ def _signal(entry: Mapping[str, Any], start: Any) -> SignalSpec:
         unit=entry.get("unit") or "",
         is_command=entry.get("role") == "command",
         index=_index(entry, dim),
-        stale_after_ns=round(entry["stale_after_s"] * 1e9),
+        stale_after_ns=to_ns(entry["stale_after_s"]),
         age_index=entry.get("age_offset"),
         low=low,
         high=high,
@@ -192,12 +223,22 @@ def _targets(entry: Mapping[str, Any]) -> TargetSpec:
     return TargetSpec(
         model=entry["model"],
         output=entry["output"],
+        unit=entry.get("unit") or "",
         order=np.array(range(dim) if order is None else order, dtype=np.intp),
         lower=_side(entry.get("lower"), dim, -math.inf),
         upper=_side(entry.get("upper"), dim, math.inf),
         max_rate=_side(entry.get("max_rate"), dim, math.inf),
         measured=None if measured is None else _index(measured, dim),
     )
+
+
+def to_ns(seconds: float) -> int:
+    """Return seconds as whole nanoseconds; halves go up, as in ``leapp-run``.
+
+    Args:
+        seconds: Time [s], at least 0.
+    """
+    return math.floor(seconds * 1e9 + 0.5)
 
 
 def expand_bounds(value: Any, dim: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:

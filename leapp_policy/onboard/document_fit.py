@@ -115,8 +115,9 @@ def input_problems(manifest: Manifest, clocks: set[str]) -> Iterator[str]:
             yield f"input '{tensor.name}' was exported for {tensor.shape[0]} environments; export it with num_envs=1"
         elif elements != spec.width:
             yield f"input '{tensor.name}' has {elements} elements, its terms have {spec.width}"
-        elif tensor.dtype != "float32" and tensor.name not in clocks:
-            yield f"input '{tensor.name}' is {tensor.dtype}, signals are float32; cast it inside of the policy"
+        elif tensor.dtype != "float32":
+            what = "the control period is" if tensor.name in clocks else "signals are"
+            yield f"input '{tensor.name}' is {tensor.dtype}, {what} float32; cast it inside of the policy"
 
 
 def _fed(manifest: Manifest) -> set[str]:

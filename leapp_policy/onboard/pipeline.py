@@ -1,81 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the models of a deployment folder: all buffers are bound once, a step copies nothing but the sensors in."""
+"""All models of a deployment, wired, with their state: a step copies nothing but the state."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leapp_policy.errors import ArtifactError, RuntimeLibraryError
-from leapp_policy.onboard.deployment import Deployment, expand_bounds
-
-_WARP_FOLDER_VARIABLE = "LEAPP_POLICY_WARP_LIBRARY_DIR"
+from leapp_policy.deploy.model_session import Port
+from leapp_policy.errors import ArtifactError
+from leapp_policy.onboard.deployment import Deployment
+from leapp_policy.onboard.ort_session import OrtSession
 
 
 class Pipeline:
-    """The models of a deployment, wired, with the state between steps inside.
+    """Runs the models of a deployment one after the other. It owns every buffer.
 
     Attributes:
         deployment: What it was made of.
-        outputs: Output of each model by ``(model, output)``; rewritten by each step.
+        error: The model's own words after a run that failed; empty before.
+        keeps_state: Whether a state is kept over starts.
     """
 
-    def __init__(self, deployment: Deployment) -> None:
-        """Open the models and bind their buffers.
+    def __init__(self, deployment: Deployment, sessions: Sequence[OrtSession]) -> None:
+        """Wire the models.
 
         Args:
             deployment: The folder.
+            sessions: Its models, in its order.
 
         Raises:
-            ArtifactError: ONNX Runtime refuses a model.
-            RuntimeLibraryError: The operator library cannot be loaded.
+            ArtifactError: A model has other inputs or outputs than ``deploy.json`` says.
         """
-        import onnxruntime as ort
-
         self.deployment = deployment
+        self.error = ""
+        self._sessions = sessions
         document = deployment.document
-        self._use_packed_warp()
-        self._initial = {each["name"]: _initial(deployment, each) for each in document.get("state", [])}
-        self._keep = {each["name"] for each in document.get("state", []) if each.get("reset") == "keep"}
+        states = document.get("state") or []
+        self._initial = {each["name"]: _initial(deployment, each) for each in states}
+        self._kept = {each["name"] for each in states if each.get("reset") == "keep"}
+        self.keeps_state = bool(self._kept)
         self._state = {name: value.copy() for name, value in self._initial.items()}
-        self._signals = {each.name: each for each in deployment.signals}
-        self.outputs: dict[tuple[str, str], NDArray[Any]] = {}
-        self._buffers: list[NDArray[Any]] = []
-        self._steps: list[tuple[Any, Any]] = []
-        self._fills: list[list[_Fill]] = []
-        for entry in document["models"]:
-            self._open(ort, entry)
-        self._feedback = [
-            (self._state[each["name"]], self.outputs[each["next"]["model"], each["next"]["output"]])
-            for each in document.get("state", [])
-        ]
+        self._inputs: dict[tuple[str, str], NDArray[Any]] = {}
+        self._outputs: dict[tuple[str, str], NDArray[Any]] = {}
+        for model, session in zip(document["models"], sessions, strict=True):
+            _check_ports(model["name"], "input", model["inputs"], session.inputs)
+            _check_ports(model["name"], "output", model["outputs"], session.outputs)
+            self._open(model, session)
+        self._feedback: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        for each in states:
+            state, source = self._state[each["name"]], each["next"]
+            self._feedback.append((state, self._outputs[source["model"], source["output"]].reshape(state.shape)))
 
-    def step(self, payload: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Run one control step.
+    def signal_input(self, model: str, name: str) -> NDArray[np.float32]:
+        """Return the memory of an input that signals feed, flat.
 
         Args:
-            payload: Of a sensor packet, shape ``[sensor_floats]``, float32; checked already.
-
-        Returns:
-            Targets in the policy's order, flat; rewritten by the next step.
+            model: Its model.
+            name: Its name.
         """
-        for fills, (session, binding) in zip(self._fills, self._steps, strict=True):
-            for fill in fills:
-                fill(payload)
-            session.run_with_iobinding(binding)
-        for state, value in self._feedback:
-            np.copyto(state, value)
-        targets = self.deployment.targets
-        return self.outputs[targets.model, targets.output].reshape(-1)
+        return self._inputs[model, name].reshape(-1)
 
     @property
-    def keeps_state(self) -> bool:
-        """Whether there is any state."""
-        return bool(self._state)
+    def targets(self) -> NDArray[np.float32]:
+        """The policy's output for the robot after the last run, flat; rewritten by the next."""
+        targets = self.deployment.targets
+        return self._outputs[targets.model, targets.output].reshape(-1)
+
+    def run(self) -> bool:
+        """Run each model once; state has its next value afterwards.
+
+        Returns:
+            False where a model failed: ``error`` says why, and the state is as it was before.
+        """
+        for session in self._sessions:
+            if not session.run():
+                self.error = session.error
+                return False
+        for state, value in self._feedback:
+            np.copyto(state, value)
+        return True
 
     def reset(self, *, everything: bool = False) -> None:
         """Begin anew: state becomes what it was at first.
@@ -84,85 +91,65 @@ class Pipeline:
             everything: Also what is kept over starts.
         """
         for name, value in self._initial.items():
-            if everything or name not in self._keep:
+            if everything or name not in self._kept:
                 np.copyto(self._state[name], value)
 
-    def _use_packed_warp(self) -> None:
-        folder = self.deployment.document["libraries"].get("warp_dir")
-        if folder is not None:
-            os.environ.setdefault(_WARP_FOLDER_VARIABLE, str((self.deployment.folder / folder).absolute()))
+    def _open(self, model: Mapping[str, Any], session: OrtSession) -> None:
+        """Bind a model: its sources are earlier models, states and memory of its own."""
+        name = model["name"]
+        inputs = {each["name"]: self._input(each) for each in model["inputs"]}
+        outputs = {each["name"]: _zeros(each) for each in model["outputs"]}
+        session.bind(inputs, outputs)
+        self._inputs |= {(name, each): value for each, value in inputs.items()}
+        self._outputs |= {(name, each): value for each, value in outputs.items()}
 
-    def _open(self, ort: Any, entry: Mapping[str, Any]) -> None:
-        deployment = self.deployment
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        operator = deployment.document["libraries"].get("operator")
-        try:
-            if operator is not None:
-                options.register_custom_ops_library(str(deployment.folder / operator))
-        except Exception as error:
-            raise RuntimeLibraryError(f"Operator library '{operator}' cannot be loaded: {error}") from error
-        try:
-            path = str(deployment.folder / entry["file"])
-            session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise ArtifactError(f"Model '{entry['file']}' was refused by ONNX Runtime: {error}") from error
-        binding = session.io_binding()
-        fills: list[_Fill] = []
-        for each in entry["inputs"]:
-            value = self._input(each, fills)
-            self._buffers.append(value)  # ONNX Runtime borrows it
-            binding.bind_ortvalue_input(each["name"], ort.OrtValue.ortvalue_from_numpy(value))
-        for each in entry["outputs"]:
-            value = np.zeros(each["shape"], each.get("dtype", "float32"))
-            self.outputs[entry["name"], each["name"]] = value
-            _bind_output(binding, each["name"], value)
-        self._steps.append((session, binding))
-        self._fills.append(fills)
-
-    def _input(self, entry: Mapping[str, Any], fills: list[_Fill]) -> NDArray[Any]:
-        """The buffer that feeds an input; a signal's is refilled at each step."""
+    def _input(self, entry: Mapping[str, Any]) -> NDArray[Any]:
         source = entry["source"]
         if source["kind"] == "state":
-            return self._state[source["name"]]
+            return self._state[source["name"]].reshape(entry["shape"])
         if source["kind"] == "model":
-            return self.outputs[source["model"], source["output"]]
-        value: NDArray[Any] = np.zeros(entry["shape"], entry.get("dtype", "float32"))
+            return self._outputs[source["model"], source["output"]].reshape(entry["shape"])
+        value = _zeros(entry)
         if source["kind"] == "dt":
             value[...] = 1.0 / self.deployment.rate_hz
-            return value
-        at, flat = 0, value.reshape(-1)
-        for part in source.get("parts") or [{"name": source["name"]}]:
-            signal = self._signals[part["name"]]
-            end = at + len(signal.index)
-            fills.append(_Fill(flat[at:end], signal.index, part))
-            at = end
-        if at != len(flat):
-            raise ArtifactError(f"Input '{entry['name']}' has {len(flat)} elements, its signals have {at}; pack again")
         return value
 
 
-class _Fill:
-    """Copies a signal into its part of an input: reorder, clip, scale."""
+def open_sessions(deployment: Deployment, operator: Path | None) -> list[OrtSession]:
+    """Open the models of a deployment, in its order.
 
-    def __init__(self, out: NDArray[np.float32], index: NDArray[np.intp], part: Mapping[str, Any]) -> None:
-        self._out, self._index = out, index
-        self._low, self._high = expand_bounds(part.get("clip"), len(index))
-        scale = part.get("scale")
-        self._scale = None if scale is None else np.asarray(scale, dtype=np.float32)
+    Args:
+        deployment: The folder.
+        operator: Operator library of Warp segments; None where no model has any.
 
-    def __call__(self, payload: NDArray[np.float32]) -> None:
-        np.take(payload, self._index, out=self._out)
-        if self._low is not None:
-            np.clip(self._out, self._low, self._high, out=self._out)
-        if self._scale is not None:
-            np.multiply(self._out, self._scale, out=self._out)
+    Raises:
+        ArtifactError: ONNX Runtime refuses a model.
+        ConfigError: This ONNX Runtime cannot run on the deployment's device.
+        RuntimeLibraryError: The operator library cannot be loaded.
+    """
+    files = [deployment.folder / each["file"] for each in deployment.document["models"]]
+    return [OrtSession(file, operator=operator, device=deployment.device) for file in files]
 
 
-def _bind_output(binding: Any, name: str, value: NDArray[Any]) -> None:
-    binding.bind_output(name, "cpu", 0, value.dtype.type, list(value.shape), value.ctypes.data)
+def _zeros(entry: Mapping[str, Any]) -> NDArray[Any]:
+    return np.zeros(entry["shape"], entry.get("dtype", "float32"))
+
+
+def _check_ports(model: str, side: str, said: Iterable[Mapping[str, Any]], real: Iterable[Port]) -> None:
+    named = {each["name"]: _describe(each.get("dtype", "float32"), each["shape"]) for each in said}
+    for each in real:
+        found = _describe(each.dtype, each.shape)
+        if named.get(each.name) != found:
+            raise ArtifactError(
+                f"Model '{model}' has {side} '{each.name}' {found}, deploy.json says "
+                f"{named.get(each.name, 'nothing')}; pack the policy again"
+            )
+    for name in named.keys() - {each.name for each in real}:
+        raise ArtifactError(f"Model '{model}' has no {side} '{name}' that deploy.json names; pack the policy again")
+
+
+def _describe(dtype: str, shape: Iterable[Any]) -> str:
+    return f"{dtype} {list(shape)}"
 
 
 def _initial(deployment: Deployment, entry: Mapping[str, Any]) -> NDArray[Any]:
@@ -170,4 +157,5 @@ def _initial(deployment: Deployment, entry: Mapping[str, Any]) -> NDArray[Any]:
     dtype = np.dtype(entry.get("dtype", "float32"))
     count = int(np.prod(entry["shape"], dtype=np.int64))
     data = (deployment.folder / place["file"]).read_bytes()
-    return np.frombuffer(data, dtype.newbyteorder("<"), count, place["offset"]).astype(dtype).reshape(entry["shape"])
+    values = np.frombuffer(data, dtype.newbyteorder("<"), count, place.get("offset", 0))
+    return values.astype(dtype).reshape(entry["shape"])

@@ -6,35 +6,26 @@ It owns no clock, no thread and no transport; a step depends on nothing but its 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leapp_policy.onboard.deployment import Deployment, SignalSpec, TargetSpec, read_deployment
+from leapp_policy.errors import ArtifactError, ContractError
+from leapp_policy.onboard.binding import Binding, Sensors
+from leapp_policy.onboard.cause import GOOD, Problem
+from leapp_policy.onboard.deployment import Deployment, LibrarySpec, read_deployment, to_ns
 from leapp_policy.onboard.packet import Cause, Control, State
-from leapp_policy.onboard.pipeline import Pipeline
-from leapp_policy.onboard.safety import Problem, SafetyInput, SafetyMachine, to_ns
+from leapp_policy.onboard.pipeline import Pipeline, open_sessions
+from leapp_policy.onboard.safety import SafetyInput, SafetyMachine
+from leapp_policy.onboard.target_guard import TargetGuard
 
-# Clocks of one machine agree; a packet from further ahead has a wrong time stamp.
-_MOST_AHEAD_NS = 50_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class Sensors:
-    """The newest sensor packet.
-
-    Attributes:
-        values: Payload, shape ``[sensor_floats]``, float32; None until the first has come.
-        sequence: Its number.
-        time_ns: Sender's time [ns], CLOCK_MONOTONIC.
-    """
-
-    values: NDArray[np.float32] | None = None
-    sequence: int = 0
-    time_ns: int = 0
+_WARP_FOLDER_VARIABLE = "LEAPP_POLICY_WARP_LIBRARY_DIR"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +57,7 @@ class StepOutput:
         send: Whether targets are to be sent.
         targets: In the sent order, shape ``[dim]``, float32; rewritten by the next step.
         action: What the policy wanted, in the same order.
+        policy: Which of the two policies is active, 0 or 1.
     """
 
     state: State
@@ -75,167 +67,107 @@ class StepOutput:
     send: bool
     targets: NDArray[np.float32]
     action: NDArray[np.float32]
+    policy: int
 
 
-class TargetGuard:
-    """Makes what is sent out of what the policy wants: blended in, within the limits, within the largest rate.
+@dataclass(frozen=True)
+class WarmUp:
+    """How long the runs before the first step took.
 
     Attributes:
-        values: What was sent last, shape ``[dim]``.
-        placed: Whether there is such a value.
+        first_ns: The first run of each policy, added up [ns]: code that is compiled or loaded late.
+        last_ns: The last run [ns].
     """
 
-    def __init__(self, spec: TargetSpec, period_ns: int, blend_in_ns: int) -> None:
-        """Get ready.
-
-        Args:
-            spec: Limits and rates.
-            period_ns: Control period [ns].
-            blend_in_ns: Time of a blend [ns].
-        """
-        self._spec, self._blend_in_ns = spec, blend_in_ns
-        self._max_step = (spec.max_rate.astype(np.float64) * 1e-9 * period_ns).astype(np.float32)
-        self.values = np.zeros(len(spec.order), np.float32)
-        self._from = self.values.copy()
-        self._began_ns = 0
-        self.placed = False
-
-    def place(self, values: NDArray[np.float32]) -> None:
-        """Set the values that the next ones follow.
-
-        Args:
-            values: In the sent order.
-        """
-        self.values[:] = values
-        self.placed = True
-
-    def begin_blend(self, now_ns: int) -> None:
-        """Begin a blend from the last values.
-
-        Args:
-            now_ns: Time [ns].
-        """
-        self._from[:] = self.values
-        self._began_ns = now_ns
-
-    def follow(self, wanted: NDArray[np.float32], now_ns: int) -> None:
-        """Make the values to send.
-
-        Args:
-            wanted: The policy's, in the sent order, all finite.
-            now_ns: Time [ns].
-        """
-        # A clock that runs back begins the blend again and never goes out beyond its ends.
-        passed = max(now_ns - self._began_ns, 0)
-        value = wanted
-        if self.placed and passed < self._blend_in_ns:
-            t = np.float32(passed / self._blend_in_ns)
-            share = t * t * (np.float32(3.0) - np.float32(2.0) * t)  # no jump in speed at either end
-            # In float64: the difference of two float32 may be infinite.
-            start = self._from.astype(np.float64)
-            value = (start + np.float64(share) * (wanted.astype(np.float64) - start)).astype(np.float32)
-        value = np.minimum(np.maximum(value, self._spec.lower), self._spec.upper)
-        if self.placed:
-            # Held last: a robot outside of its limits is led back at this rate and never thrown.
-            value = np.minimum(np.maximum(value, self.values - self._max_step), self.values + self._max_step)
-        self.values[:] = value
-        self.placed = True
+    first_ns: int
+    last_ns: int
 
 
-def check_signals(deployment: Deployment, sensors: Sensors, now_ns: int, *, start: bool) -> Problem:
-    """Return the first that is wrong with the signals: missing, stale, not finite, out of range.
+class _Policy:
+    """A deployment that is ready to run."""
 
-    Args:
-        deployment: Signals and ranges.
-        sensors: The newest packet.
-        now_ns: Time [ns].
-        start: Hold them against the start envelope, too.
-    """
-    values = sensors.values
-    if values is None:
-        return Problem(Cause.NO_SENSORS)
-    with_ranges = deployment.safety.on_range != "off"
-    for index, signal in enumerate(deployment.signals):
-        own = values[signal.index]
-        if _is_stale(signal, values, now_ns - sensors.time_ns):
-            return Problem(Cause.STALE_COMMAND if signal.is_command else Cause.STALE_SENSOR, index)
-        if not np.isfinite(own).all():
-            return Problem(Cause.NOT_FINITE_SENSOR, index)
-        if with_ranges and not _is_within(own, signal.low, signal.high):
-            return Problem(Cause.OUT_OF_RANGE, index)
-        if start and not _is_within(own, signal.start_low, signal.start_high):
-            return Problem(Cause.OUTSIDE_ENVELOPE, index)
-    measured = deployment.targets.measured
-    if measured is not None and not np.isfinite(values[measured]).all():
-        return Problem(Cause.NOT_FINITE_SENSOR)
-    return Problem()
-
-
-def _is_stale(signal: SignalSpec, values: NDArray[np.float32], age_ns: int) -> bool:
-    if age_ns < -_MOST_AHEAD_NS or age_ns > signal.stale_after_ns:
-        return True
-    if signal.age_index is None:
-        return False
-    own = float(values[signal.age_index])
-    return not (own >= 0.0 and age_ns + own * 1e9 <= signal.stale_after_ns)
-
-
-def _is_within(values: NDArray[np.float32], low: NDArray[np.float32] | None, high: NDArray[np.float32] | None) -> bool:
-    return low is None or high is None or bool(((values >= low) & (values <= high)).all())
+    def __init__(self, deployment: Deployment, operator: Path | None) -> None:
+        self.deployment = deployment
+        self.pipeline = Pipeline(deployment, open_sessions(deployment, operator))
+        self.binding = Binding(deployment, self.pipeline)
+        blend_in_ns = to_ns(deployment.safety.blend_in_s)
+        self.guard = TargetGuard(deployment.targets, deployment.period_ns, blend_in_ns)
 
 
 class Runner:
-    """A deployed policy behind its safety machine.
+    """A deployed policy behind its safety machine, and optionally another to switch to at run time."""
 
-    Attributes:
-        deployment: What it runs.
-    """
-
-    def __init__(self, deployment: Deployment, *, auto_start: bool = False) -> None:
+    def __init__(self, deployments: Sequence[Deployment], *, auto_start: bool = False) -> None:
         """Open the models.
 
         Args:
-            deployment: A folder that was read.
+            deployments: The policy, and optionally another, which must take the same payload and drive the same
+                targets at the same rate.
             auto_start: Arm and start without a request.
 
         Raises:
-            ArtifactError: ONNX Runtime refuses a model.
+            ArtifactError: ONNX Runtime refuses a model, or a model is another than ``deploy.json`` says.
+            ConfigError: This ONNX Runtime cannot run on the deployment's device.
+            ContractError: The two policies do not fit.
             RuntimeLibraryError: The operator library cannot be loaded.
         """
-        self.deployment = deployment
-        self._pipeline = Pipeline(deployment)
-        self._machine = SafetyMachine(deployment.safety, auto_start=auto_start)
-        blend_in_ns = to_ns(deployment.safety.blend_in_s)
-        self._guard = TargetGuard(deployment.targets, deployment.period_ns, blend_in_ns)
-        self._action = np.zeros(len(deployment.targets.order), np.float32)
+        _check_pair(deployments)
+        libraries = next((each.libraries for each in deployments if each.libraries.operator), LibrarySpec())
+        with _packed_warp(libraries.warp):
+            self._policies = [_Policy(each, libraries.operator) for each in deployments]
+        self._active = 0
+        self._machine = SafetyMachine(deployments[0].safety, auto_start=auto_start)
+        self._action = np.zeros(len(deployments[0].targets.order), np.float32)
 
     @classmethod
-    def open(cls, folder: str | Path, *, auto_start: bool = False) -> Runner:
-        """Read a deployment folder and open its models.
+    def open(cls, *folders: str | Path, auto_start: bool = False) -> Runner:
+        """Read deployment folders and open their models.
 
         Args:
-            folder: What ``leapp-policy pack`` wrote.
+            folders: What ``leapp-policy pack`` wrote: the policy, and optionally another to switch to.
             auto_start: Arm and start without a request.
-        """
-        return cls(read_deployment(Path(folder)), auto_start=auto_start)
 
-    def warm(self, runs: int = 20) -> tuple[int, int]:
-        """Run the policy on zeros, then put its state back.
+        Raises:
+            ArtifactError: A folder is incomplete, damaged, or changed.
+        """
+        return cls([read_deployment(Path(each)) for each in folders], auto_start=auto_start)
+
+    @property
+    def deployment(self) -> Deployment:
+        """What the active policy runs."""
+        return self._policy.deployment
+
+    @property
+    def deployments(self) -> tuple[Deployment, ...]:
+        """What each policy runs, the first one first."""
+        return tuple(each.deployment for each in self._policies)
+
+    @property
+    def error(self) -> str:
+        """The model's own words after ``Cause.MODEL_FAILED``."""
+        return self._policy.pipeline.error
+
+    def warm(self, runs: int = 50) -> WarmUp:
+        """Run each policy on zeros, then put its state back; before the first step.
 
         Args:
-            runs: How often.
+            runs: How often, at least once.
 
-        Returns:
-            Time of the first and of the last run [ns].
+        Raises:
+            ArtifactError: A model failed.
         """
-        zeros = np.zeros(self.deployment.sensor_floats, np.float32)
-        times = []
-        for _ in range(runs):
-            began = time.perf_counter_ns()
-            self._pipeline.step(zeros)
-            times.append(time.perf_counter_ns() - began)
-        self._pipeline.reset(everything=True)
-        return times[0], times[-1]
+        first = last = 0
+        for policy in self._policies:
+            for run in range(runs):
+                began = time.monotonic_ns()
+                if not policy.pipeline.run():
+                    raise ArtifactError(
+                        f"Policy '{policy.deployment.name}' failed at its first run: {policy.pipeline.error}"
+                    )
+                last = time.monotonic_ns() - began
+                first += last if run == 0 else 0
+            policy.pipeline.reset(everything=True)
+        return WarmUp(first, last)
 
     def step(self, given: StepInput) -> StepOutput:
         """Run one control step.
@@ -243,36 +175,69 @@ class Runner:
         Args:
             given: Time, sensors and requests.
         """
-        problem = check_signals(self.deployment, given.sensors, given.now_ns, start=False)
-        start_problem = problem or check_signals(self.deployment, given.sensors, given.now_ns, start=True)
-        self._machine.update(SafetyInput(given.now_ns, given.control, given.missed, problem, start_problem))
+        refusal = self._maybe_switch(given)
+        binding, machine = self._policy.binding, self._machine
+        problem = binding.check(given.sensors, given.now_ns, start=False)
+        start_problem = problem or binding.check(given.sensors, given.now_ns, start=True)
+        machine.update(SafetyInput(given.now_ns, given.control, given.missed, problem, start_problem))
         ran = self._act(given)
-        refusal = self._machine.refusal
-        if not refusal and Control.SWITCH in given.control and self._machine.state is not State.FAULT:
-            refusal = Problem(Cause.NOTHING_TO_SWITCH_TO)
-        state = self._machine.state
-        send = state is State.FAULT or (state is not State.INIT and self._guard.placed)
-        return StepOutput(state, self._machine.cause, refusal, ran, send, self._guard.values, self._action)
+        guard = self._policy.guard
+        # In fault the packet goes out, too: the robot must brake, whatever the values are.
+        send = machine.state is State.FAULT or (machine.state is not State.INIT and guard.placed)
+        return StepOutput(
+            state=machine.state,
+            cause=machine.cause,
+            refusal=machine.refusal or refusal,
+            ran=ran,
+            send=send,
+            targets=guard.values,
+            action=self._action,
+            policy=self._active,
+        )
+
+    @property
+    def _policy(self) -> _Policy:
+        return self._policies[self._active]
+
+    def _maybe_switch(self, given: StepInput) -> Problem:
+        """Switch where that was requested; return why it was refused, or none."""
+        if Control.SWITCH not in given.control or self._machine.state is State.FAULT:
+            return GOOD
+        if len(self._policies) < 2:
+            return Problem(Cause.NOTHING_TO_SWITCH_TO)
+        other = self._policies[1 - self._active]
+        problem = other.binding.check(given.sensors, given.now_ns, start=False)
+        if problem:
+            return problem
+        # The other one begins where this one's targets are.
+        if self._policy.guard.placed:
+            other.guard.place(self._policy.guard.values)
+        other.guard.begin_blend(given.now_ns)
+        other.pipeline.reset()
+        self._active = 1 - self._active
+        return GOOD
 
     def _act(self, given: StepInput) -> bool:
-        machine = self._machine
+        """Do what the state asks for; return whether the policy ran."""
+        machine, policy = self._machine, self._policy
         if machine.entered(State.ARMED):
             self._place_at_measured(given.sensors)
         if machine.entered(State.RUNNING):
-            self._pipeline.reset()
+            policy.pipeline.reset()
             # After a hold the last targets are where the blend begins, at a start the measured pose.
             if machine.cause.cause is Cause.START_REQUEST:
                 self._place_at_measured(given.sensors)
-            self._guard.begin_blend(given.now_ns)
+            policy.guard.begin_blend(given.now_ns)
         if machine.state is State.ARMED:
-            return not self._pipeline.keeps_state and self._run_policy(given.sensors)
+            # Keeps code and caches warm, so that the first step is no slower than the others.
+            return not policy.pipeline.keeps_state and self._run_policy(given.sensors)
         if machine.state is not State.RUNNING:
             return False
         if not self._run_policy(given.sensors):
             machine.action_failed(given.now_ns, Cause.MODEL_FAILED)
             return False
         if np.isfinite(self._action).all():
-            self._guard.follow(self._action, given.now_ns)
+            policy.guard.follow(self._action, given.now_ns)
         else:
             machine.action_failed(given.now_ns, Cause.NOT_FINITE_ACTION)
         return True
@@ -280,13 +245,45 @@ class Runner:
     def _place_at_measured(self, sensors: Sensors) -> None:
         measured = self.deployment.targets.measured
         if measured is not None and sensors.values is not None:
-            self._guard.place(sensors.values[measured])
+            self._policy.guard.place(sensors.values[measured])
 
     def _run_policy(self, sensors: Sensors) -> bool:
-        assert sensors.values is not None
-        try:
-            wanted = self._pipeline.step(sensors.values)
-        except Exception:  # ONNX Runtime's own exception types are not stable
+        pipeline = self._policy.pipeline
+        self._policy.binding.fill(sensors)
+        if not pipeline.run():
             return False
-        np.take(wanted, self.deployment.targets.order, out=self._action)
+        np.take(pipeline.targets, self.deployment.targets.order, out=self._action)
         return True
+
+
+@contextlib.contextmanager
+def _packed_warp(folder: Path | None) -> Iterator[None]:
+    """Tell the operator library, which loads Warp when a segment is opened, where the Warp is that was checked."""
+    before = os.environ.get(_WARP_FOLDER_VARIABLE)
+    if folder is not None:
+        os.environ[_WARP_FOLDER_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[_WARP_FOLDER_VARIABLE] = before
+        elif folder is not None:
+            del os.environ[_WARP_FOLDER_VARIABLE]
+
+
+def _check_pair(deployments: Sequence[Deployment]) -> None:
+    facts = [
+        {
+            "rate_hz": each.period_ns,
+            "sensor_floats": each.sensor_floats,
+            "number of targets": len(each.targets.order),
+            "unit of targets": each.targets.unit,
+        }
+        for each in deployments
+    ]
+    for what, expected in facts[0].items():
+        if any(each[what] != expected for each in facts[1:]):
+            raise ContractError(
+                f"The two policies must have the same {what}, they do not; pack the second one for the same robot and "
+                "rate"
+            )

@@ -6,28 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leapp_policy.contract.robot import Safety
+from leapp_policy.onboard.cause import GOOD, Problem
+from leapp_policy.onboard.deployment import to_ns
 from leapp_policy.onboard.packet import Cause, Control, State
 
 # A bad signal may become good; a bad action is a defect.
 _MAY_RECOVER = frozenset(
     {Cause.NO_SENSORS, Cause.STALE_SENSOR, Cause.STALE_COMMAND, Cause.NOT_FINITE_SENSOR, Cause.OUT_OF_RANGE}
 )
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A cause and the signal that it is about.
-
-    Attributes:
-        cause: The cause; ``NONE`` where nothing is wrong.
-        signal: Its index in ``Deployment.signals``; -1 for none.
-    """
-
-    cause: Cause = Cause.NONE
-    signal: int = -1
-
-    def __bool__(self) -> bool:
-        return self.cause is not Cause.NONE
 
 
 @dataclass(frozen=True)
@@ -45,8 +31,8 @@ class SafetyInput:
     now_ns: int
     control: frozenset[Control] = frozenset()
     missed: bool = False
-    problem: Problem = Problem()
-    start_problem: Problem = Problem()
+    problem: Problem = GOOD
+    start_problem: Problem = GOOD
 
 
 class SafetyMachine:
@@ -67,8 +53,8 @@ class SafetyMachine:
         """
         self._safety, self._auto_start = safety, auto_start
         self.state = State.INIT
-        self.cause = Problem()
-        self.refusal = Problem()
+        self.cause = GOOD
+        self.refusal = GOOD
         self._entered = False
         self._since_ns = 0
         self._good_since_ns: int | None = None
@@ -89,7 +75,7 @@ class SafetyMachine:
             given: What is known.
         """
         self._entered = False
-        self.refusal = Problem()
+        self.refusal = GOOD
         if self.state is State.FAULT:
             return
         if Control.EMERGENCY_STOP in given.control:
@@ -170,12 +156,3 @@ class SafetyMachine:
         damped_s = self._safety.damped_s
         if damped_s is not None and given.now_ns - self._since_ns >= to_ns(damped_s):
             self._enter(State.FAULT, Problem(Cause.DAMPED_TIMED_OUT), given.now_ns)
-
-
-def to_ns(seconds: float) -> int:
-    """Return seconds as whole nanoseconds.
-
-    Args:
-        seconds: Time [s].
-    """
-    return round(seconds * 1e9)

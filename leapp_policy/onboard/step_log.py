@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leapp_policy.errors import ArtifactError
+from leapp_policy.onboard.binding import Sensors
 from leapp_policy.onboard.packet import Control
-from leapp_policy.onboard.runner import Sensors, StepInput
+from leapp_policy.onboard.runner import StepInput
 
+_FIGURES = ("steps", "dropped", "wall_ns", "cpu_ns", "rss_kb", "rejected")
+HAS_SENSORS, MISSED_BEFORE, RAN, SENT, SECOND_POLICY = 1, 2, 4, 8, 16
 _MAGIC, _VERSION = b"LPLOG1", 1
-_HAS_SENSORS, _MISSED_BEFORE = 1, 2
+_SETTINGS_BYTES = 768
 _MOST_FLOATS = 16000  # a packet holds no more
 HEADER = np.dtype(
     [
@@ -30,7 +33,7 @@ HEADER = np.dtype(
         ("auto_start", "<u4"),
         ("policies", "<u4"),
         ("digest", "S64", (2,)),
-        ("settings", "S768"),
+        ("settings", f"S{_SETTINGS_BYTES}"),
         ("steps", "<u8"),
         ("dropped", "<u8"),
         ("wall_ns", "<i8"),
@@ -58,36 +61,69 @@ _RECORD = [
 ]
 
 
+@dataclass(frozen=True)
+class LogHeader:
+    """What a log says of its run.
+
+    Attributes:
+        sensor_floats: Elements of a sensor payload.
+        dim: Elements of the targets.
+        period_ns: Control period [ns].
+        auto_start: Whether the runner armed and started by itself.
+        digests: SHA-256 of each policy's ``deploy.json``, hexadecimal.
+        settings: What the runner was started with.
+        steps: Steps made; this and what follows is 0 where the program was killed.
+        dropped: Records that found no room.
+        wall_ns: How long it ran [ns].
+        cpu_ns: Processor time of all its threads [ns].
+        rss_kb: Memory that it had at its end [KiB].
+        rejected: Packets that were dropped.
+    """
+
+    sensor_floats: int
+    dim: int
+    period_ns: int
+    auto_start: bool
+    digests: tuple[str, ...]
+    settings: dict[str, Any]
+    steps: int = 0
+    dropped: int = 0
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    rss_kb: int = 0
+    rejected: int = 0
+
+    def encode(self) -> bytes:
+        """Return the first bytes of the file."""
+        found = np.zeros((), HEADER)
+        found["magic"], found["version"], found["policies"] = _MAGIC, _VERSION, len(self.digests)
+        found["record_bytes"] = record_dtype(self.sensor_floats, self.dim).itemsize
+        found["digest"][: len(self.digests)] = [each.encode() for each in self.digests]
+        # The last byte stays 0: it is text for C, too.
+        found["settings"] = json.dumps(self.settings, separators=(",", ":")).encode()[: _SETTINGS_BYTES - 1]
+        for name in ("sensor_floats", "dim", "period_ns", "auto_start", *_FIGURES):
+            found[name] = getattr(self, name)
+        return found.tobytes()
+
+
 @dataclass(frozen=True, eq=False)
-class StepLog:
-    """A log.
+class LogFile(LogHeader):
+    """A log in memory.
 
     Attributes:
         records: One for each step: the fields of the record and ``sensors``, ``action``, ``targets``.
-        period_ns: Control period [ns].
-        auto_start: Whether the runner armed and started by itself.
-        settings: What the runner was started with.
-        wall_ns: How long it ran [ns]; 0 where it was killed.
-        cpu_ns: Processor time of all its threads [ns].
-        max_rss_kb: Most memory that it had [KiB].
     """
 
-    records: NDArray[Any]
-    period_ns: int
-    auto_start: bool
-    settings: dict[str, Any]
-    wall_ns: int
-    cpu_ns: int
-    max_rss_kb: int
+    records: NDArray[Any] = field(kw_only=True)
 
     def inputs(self) -> Iterator[StepInput]:
         """Give the input of each step, in order: what ``Runner.step`` takes."""
         for each in self.records:
             flags = int(each["flags"])
-            values = np.array(each["sensors"], np.float32) if flags & _HAS_SENSORS else None
+            values = np.array(each["sensors"], np.float32) if flags & HAS_SENSORS else None
             sensors = Sensors(values, int(each["sensor_sequence"]), int(each["sensor_time_ns"]))
             control = frozenset(code for code in Control if int(each["control"]) >> code & 1)
-            yield StepInput(int(each["now_ns"]), sensors, control, bool(flags & _MISSED_BEFORE))
+            yield StepInput(int(each["now_ns"]), sensors, control, bool(flags & MISSED_BEFORE))
 
 
 def record_dtype(sensor_floats: int, dim: int) -> np.dtype[Any]:
@@ -102,7 +138,7 @@ def record_dtype(sensor_floats: int, dim: int) -> np.dtype[Any]:
     return np.dtype([*_RECORD, *values, *([("padding", f"V{padding}")] if padding else [])])
 
 
-def read_log(path: Path) -> StepLog:
+def read_log(path: Path) -> LogFile:
     """Read a log.
 
     Args:
@@ -129,12 +165,14 @@ def read_log(path: Path) -> StepLog:
         settings = json.loads(header["settings"] or b"{}")
     except ValueError as error:
         raise ArtifactError(f"Log '{path}' has settings that are no JSON; it is damaged, copy it again") from error
-    return StepLog(
-        records=np.frombuffer(data, kind, (len(data) - HEADER.itemsize) // kind.itemsize, HEADER.itemsize),
+    return LogFile(
+        sensor_floats=sensor_floats,
+        dim=dim,
         period_ns=int(header["period_ns"]),
         auto_start=bool(header["auto_start"]),
+        digests=tuple(each.decode("ascii", "replace") for each in header["digest"][: header["policies"]]),
         settings=settings,
-        wall_ns=int(header["wall_ns"]),
-        cpu_ns=int(header["cpu_ns"]),
-        max_rss_kb=int(header["rss_kb"]),
+        **{name: int(header[name]) for name in _FIGURES},
+        # A run that was killed may have left half a record at the end.
+        records=np.frombuffer(data, kind, (len(data) - HEADER.itemsize) // kind.itemsize, HEADER.itemsize),
     )

@@ -7,8 +7,14 @@ OpenedRunner OpenRunner(const std::vector<std::string>& folders, bool auto_start
   std::vector<Deployment> deployments;
   for (const std::string& each : folders) deployments.push_back(LoadDeployment(each));
   OpenedRunner opened;
-  // Both policies run in one ONNX Runtime, that of the first.
-  opened.library = std::make_shared<OrtLibrary>(deployments.at(0).libraries);
+  // Both policies run in one ONNX Runtime, that of the first; Warp is of the first that has any.
+  LibrarySpec libraries = deployments.at(0).libraries;
+  for (const Deployment& each : deployments) {
+    if (!libraries.op.empty()) break;
+    libraries.op = each.libraries.op;
+    libraries.warp_dir = each.libraries.warp_dir;
+  }
+  opened.library = std::make_shared<OrtLibrary>(libraries);
   const auto open = [&](const Deployment& deployment, size_t model) {
     return OpenOrtSession(opened.library, deployment.models[model], deployment.device);
   };

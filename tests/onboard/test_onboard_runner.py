@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner in Python: the safety machine, the guard of targets, and a deployment that acts as its artifact."""
+"""The runner in Python: a deployment that acts as its artifact, and answers to what is wrong."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,169 +12,18 @@ import numpy as np
 import pytest
 import walkers
 
-from leapp_policy.contract import RobotProfile, Safety, bind
+from leapp_policy.contract import RobotProfile, bind
 from leapp_policy.deploy.policy_runner import PolicyRunner
 from leapp_policy.errors import ArtifactError
-from leapp_policy.onboard.deployment import TargetSpec, read_deployment
+from leapp_policy.onboard.binding import Sensors
+from leapp_policy.onboard.deployment import read_deployment
 from leapp_policy.onboard.pack import Pack
 from leapp_policy.onboard.packet import Cause, Control, State
 from leapp_policy.onboard.robot import sensor_payload
-from leapp_policy.onboard.runner import Runner, Sensors, StepInput, StepOutput, TargetGuard
-from leapp_policy.onboard.safety import Problem, SafetyInput, SafetyMachine
+from leapp_policy.onboard.runner import Runner, StepInput, StepOutput
 
 MS = 1_000_000
-STALE = Problem(Cause.STALE_SENSOR, 0)
-OUTSIDE = Problem(Cause.OUTSIDE_ENVELOPE, 0)
-ARM, START, STOP, ESTOP = (
-    frozenset({each}) for each in (Control.ARM, Control.START, Control.STOP, Control.EMERGENCY_STOP)
-)
-
-
-class Ticks:
-    """A safety machine and its clock, 20 ms a tick."""
-
-    def __init__(self, *, auto_start: bool = False, **safety: Any) -> None:
-        self.machine = SafetyMachine(Safety(**safety), auto_start=auto_start)
-        self.now_ns = 0
-
-    def tick(self, control: frozenset[Control] = frozenset(), *, count: int = 1, **given: Any) -> tuple[State, Cause]:
-        """Update some times; return where it is and why."""
-        given.setdefault("start_problem", given.get("problem", Problem()))
-        for _ in range(count):
-            self.machine.update(SafetyInput(self.now_ns, control, **given))
-            self.now_ns += 20 * MS
-        return self.machine.state, self.machine.cause.cause
-
-    def start(self) -> Ticks:
-        """Bring it to running."""
-        self.tick(ARM)
-        assert self.tick(START) == (State.RUNNING, Cause.START_REQUEST)
-        return self
-
-
-def test_start_takes_two_requests() -> None:
-    """A robot would move when it is switched on."""
-    ticks = Ticks()
-    assert ticks.tick(START) == (State.INIT, Cause.NONE)
-    assert ticks.tick(ARM) == (State.ARMED, Cause.ARM_REQUEST)
-    assert ticks.tick(count=100) == (State.ARMED, Cause.ARM_REQUEST)
-    assert ticks.tick(START) == (State.RUNNING, Cause.START_REQUEST)
-    assert Ticks(auto_start=True).tick(count=2) == (State.RUNNING, Cause.START_REQUEST)
-
-
-def test_bad_signals_keep_it_from_starting() -> None:
-    """A robot outside of the start envelope would jump."""
-    ticks = Ticks()
-    assert ticks.tick(ARM, start_problem=OUTSIDE)[0] is State.INIT
-    assert ticks.machine.refusal == OUTSIDE
-    ticks.tick(ARM)
-    assert ticks.tick(START, start_problem=OUTSIDE)[0] is State.ARMED
-    assert ticks.tick(problem=STALE) == (State.INIT, Cause.STALE_SENSOR)
-
-
-def test_hold_damped_fault() -> None:
-    """A robot without sensors would hold for ever, or let its joints go at once."""
-    ticks = Ticks(hold_s=0.5, damped_s=2.0).start()
-    assert ticks.tick(problem=STALE) == (State.HOLD, Cause.STALE_SENSOR)
-    assert ticks.tick(problem=STALE, count=24)[0] is State.HOLD
-    assert ticks.tick(problem=STALE) == (State.DAMPED, Cause.HOLD_TIMED_OUT)
-    assert ticks.tick(count=99)[0] is State.DAMPED
-    assert ticks.tick() == (State.FAULT, Cause.DAMPED_TIMED_OUT)
-    assert ticks.tick(ARM, count=10)[0] is State.FAULT
-    assert Ticks(damped_s=None).start().tick(problem=STALE, count=1000)[0] is State.DAMPED
-
-
-def test_recovery() -> None:
-    """One lost packet would end a run, or a flickering signal would start the robot again and again."""
-    ticks = Ticks(recover_s=0.1).start()
-    ticks.tick(problem=STALE)
-    assert ticks.tick(count=5)[0] is State.HOLD
-    assert ticks.tick() == (State.RUNNING, Cause.RECOVERED)
-    ticks.tick(problem=STALE)
-    ticks.tick(count=4)
-    ticks.tick(problem=STALE)
-    assert ticks.tick(count=4)[0] is State.HOLD
-    ticks = Ticks(recover_s=0.1).start()
-    ticks.tick(STOP)
-    assert ticks.tick(count=20)[0] is State.HOLD, "a stop that somebody asked for does not end by itself"
-    assert Ticks().start().tick(problem=STALE)[0] is State.HOLD
-
-
-@pytest.mark.parametrize(("answer", "state"), [("hold", State.HOLD), ("fault", State.FAULT)])
-def test_out_of_range(answer: str, state: State) -> None:
-    """A robot's owner could not choose what an impossible value does."""
-    ticks = Ticks(on_range=answer).start()
-    assert ticks.tick(problem=Problem(Cause.OUT_OF_RANGE, 1)) == (state, Cause.OUT_OF_RANGE)
-
-
-@pytest.mark.parametrize(
-    ("answer", "state"), [("continue", State.RUNNING), ("hold", State.HOLD), ("fault", State.FAULT)]
-)
-def test_missed_deadlines(answer: str, state: State) -> None:
-    """L1: single misses would stop the robot, or many would not."""
-    ticks = Ticks(deadline_miss=answer, max_misses=3).start()
-    for _ in range(5):
-        ticks.tick(missed=True, count=2)
-        assert ticks.tick()[0] is State.RUNNING
-    assert ticks.tick(missed=True, count=3)[0] is state
-
-
-def test_emergency_stop_is_final() -> None:
-    """A robot could be started again past an emergency stop."""
-    for ticks in (Ticks(), Ticks().start()):
-        assert ticks.tick(ESTOP) == (State.FAULT, Cause.EMERGENCY_STOP)
-        assert ticks.tick(ARM | START, count=3) == (State.FAULT, Cause.EMERGENCY_STOP)
-
-
-def guard(**changes: Any) -> TargetGuard:
-    """A guard of two joints at 50 Hz that blends for 0.1 s."""
-    fields: dict[str, Any] = {
-        "model": "m",
-        "output": "o",
-        "order": np.arange(2),
-        "lower": np.array([-1.0, -1.0], np.float32),
-        "upper": np.array([1.0, 1.0], np.float32),
-        "max_rate": np.array([100.0, 2.5], np.float32),
-        "measured": None,
-    }
-    return TargetGuard(TargetSpec(**{**fields, **changes}), 20 * MS, 100 * MS)
-
-
-def test_guard_blends_clamps_and_slows() -> None:
-    """A target would jump, leave the limits, or be faster than the joint may be."""
-    found = guard()
-    found.place(np.zeros(2, np.float32))
-    found.begin_blend(0)
-    wanted = np.array([2.0, 2.0], np.float32)
-    found.follow(wanted, 50 * MS)
-    np.testing.assert_allclose(found.values, [1.0, 0.05])  # half way: 1.0; the second: 2.5 / s * 20 ms
-    found.follow(wanted, 200 * MS)
-    np.testing.assert_allclose(found.values, [1.0, 0.1])
-    found.place(np.array([0.0, 3.0], np.float32))
-    found.follow(wanted, 220 * MS)
-    np.testing.assert_allclose(found.values, [1.0, 2.95])  # led back, not thrown
-
-
-def test_guard_blends_between_the_largest_numbers() -> None:
-    """The difference of two finite positions can be infinite: NaN would be sent."""
-    largest = np.finfo(np.float32).max
-    open_sides = np.full(2, np.inf, np.float32)
-    found = guard(lower=-open_sides, upper=open_sides, max_rate=open_sides)
-    found.place(np.full(2, -largest))
-    found.begin_blend(0)
-    found.follow(np.full(2, largest), 0)
-    np.testing.assert_array_equal(found.values, np.full(2, -largest))
-    found.follow(np.full(2, largest), 50 * MS)
-    np.testing.assert_array_equal(found.values, np.zeros(2, np.float32))
-
-
-def test_guard_stays_between_both_ends_when_time_runs_back() -> None:
-    """A blend would go on past its beginning, away from the robot and the policy."""
-    found = guard(max_rate=np.full(2, np.inf, np.float32))
-    found.place(np.zeros(2, np.float32))
-    found.begin_blend(1000 * MS)
-    found.follow(np.full(2, 0.1, np.float32), 900 * MS)
-    np.testing.assert_array_equal(found.values, np.zeros(2, np.float32))
+ARM, STOP = frozenset({Control.ARM}), frozenset({Control.STOP})
 
 
 class Drive:
@@ -290,6 +141,24 @@ def test_restart_resets_the_state(packed: Pack) -> None:
     ours, theirs = drive.step()[0], again.step()[0]
     assert (ours.state, theirs.state) == (State.RUNNING, State.RUNNING)
     np.testing.assert_array_equal(ours.action, theirs.action)
+
+
+def test_packed_warp_is_used(packed: Pack) -> None:
+    """A Warp that nobody checked would run the segments; or the next artifact of this process get the packed one."""
+    code = f"""
+import os
+import subprocess
+import sys
+from pathlib import Path
+from leapp_policy.onboard.runner import Runner
+os.environ["LEAPP_POLICY_WARP_LIBRARY_DIR"] = "/nowhere"
+Runner.open({str(packed.folder)!r}).warm()
+assert os.environ["LEAPP_POLICY_WARP_LIBRARY_DIR"] == "/nowhere"
+print({{Path(line.split()[-1]).parent for line in open("/proc/self/maps") if "warp" in line and ".so" in line}})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str({packed.folder / "lib"})
 
 
 @pytest.mark.parametrize("name", ["walker.onnx", "initial.bin", "deploy.json"])
