@@ -26,6 +26,7 @@ from leapp_policy.errors import RuntimeLibraryError
 from leapp_policy.onboard.native import find_native_files, this_target
 from leapp_policy.onboard.pack import pack
 from leapp_policy.onboard.robot import RobotProcess
+from leapp_policy.onboard.runner import Runner
 from leapp_policy.onboard.step_log import StepLog, read_log
 from leapp_policy.pipeline import export
 
@@ -173,6 +174,15 @@ def replay(run: Run) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=cuda_libraries(), capture_output=True, text=True, check=False)
 
 
+def check_python(run: Run) -> None:
+    """The runner in Python decides on the same inputs as the program, and acts alike."""
+    runner = Runner.open(run.folder, auto_start=run.log.auto_start)
+    for given, record in zip(run.log.inputs(), run.log.records, strict=True):
+        found = runner.step(given)
+        assert int(found.state) == int(record["state"])
+        np.testing.assert_allclose(found.targets, record["targets"], rtol=1e-5, atol=1e-6, err_msg=str(record["step"]))
+
+
 @pytest.mark.parametrize("layout", ["single", "split", "merged"])
 def test_acts_as_the_original(layout: str, tmp_path: Path) -> None:
     """A state would be lost on the GPU, or targets be those of the step before."""
@@ -182,6 +192,7 @@ def test_acts_as_the_original(layout: str, tmp_path: Path) -> None:
     assert "The model said" not in found.notes
     assert json.loads((found.folder / "deploy.json").read_text())["device"].startswith("cuda")
     check_actions(Follower(), found.log)
+    check_python(found)
     done = replay(found)
     assert (done.returncode, done.stdout.split(",")[-1].strip()) == (0, "every action bit-equal"), done.stderr
 
