@@ -15,6 +15,7 @@ from leapp_policy.trace.location import user_location
 from leapp_policy.trace.nodes import NodeSet
 from leapp_policy.trace.operations import Operation, tensors_in
 from leapp_policy.trace.provenance import tensor_extent
+from leapp_policy.trace.recurrent import PLAIN_FORMS
 
 
 class TorchWatch(TorchDispatchMode):
@@ -39,6 +40,9 @@ class TorchWatch(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self._nodes.is_watching:
             return func(*args, **kwargs)
+        if func in PLAIN_FORMS:
+            with self:
+                return PLAIN_FORMS[func](*args, **kwargs)
         with self._nodes.serving():
             return self._run(func, args, kwargs)
 

@@ -76,14 +76,14 @@ class OriginalPolicy:
         """Run one control step.
 
         Args:
-            obs: Raw signals by name, batch first, on the CPU.
+            obs: Raw signals by name, batch first, on any device.
 
         Returns:
             The outputs by name, batch first, float32.
         """
         rows = []
         for row, robot in enumerate(self._robots):
-            signals = {name: value[row].double().numpy() for name, value in obs.items()}
+            signals = {name: value[row].double().cpu().numpy() for name, value in obs.items()}
             features = robot.observe(signals).astype(np.float32)[None]
             (output,) = self._session.run(None, {self._input: features})
             rows.append(robot.act(np.asarray(output)[0].astype(np.float64)))

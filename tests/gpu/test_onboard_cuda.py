@@ -27,7 +27,7 @@ from leapp_policy.onboard.native import find_native_files, this_target
 from leapp_policy.onboard.pack import pack
 from leapp_policy.onboard.robot import RobotProcess
 from leapp_policy.onboard.runner import Runner
-from leapp_policy.onboard.step_log import StepLog, read_log
+from leapp_policy.onboard.step_log import LogFile, read_log
 from leapp_policy.pipeline import export
 
 DEVICE = os.environ.get("LEAPP_POLICY_TEST_DEVICE", "cuda:0")
@@ -103,7 +103,7 @@ class Run:
 
     folder: Path
     path: Path
-    log: StepLog
+    log: LogFile
     notes: str
     exit_code: int
 
@@ -156,7 +156,7 @@ def run(policy: Follower, folder: Path, *, layout: str = "single", seconds: floa
     return Run(packed.folder, path, read_log(path), said[0], process.returncode)
 
 
-def check_actions(policy: Follower, log: StepLog) -> None:
+def check_actions(policy: Follower, log: LogFile) -> None:
     """Each action is that of the original on the same sensors and from the same state."""
     running = log.records[log.records["state"] == RUNNING]
     assert len(running) > 50
