@@ -48,7 +48,9 @@ def describe(trial: Trial) -> str:
         f"  step         p50 {step['p50']:.0f} us, p99 {step['p99']:.0f} us, p99.9 {step['p99_9']:.0f} us, "
         f"max {step['max']:.0f} us, of {1e6 / report['rate_hz']:.0f} us"
     )
-    lines.append(f"  deadlines    {report['deadline_misses']} missed of {report['running_steps']} steps")
+    why = ", ".join(f"{key.replace('_', ' ')} {count}" for key, count in report["missed_because"].items() if count)
+    missed = f"{report['deadline_misses']} missed{f' ({why})' if why else ''}"
+    lines.append(f"  deadlines    {missed} of {report['running_steps']} steps")
     lines.append(f"  processor    {trial.cpu_percent:.1f} % of a core, memory {trial.rss_mb:.0f} MB")
     lines.append(f"  robot        {robot['sent']} sensor packets out, {robot['received']} target packets in")
     return "\n".join([*lines, *describe_progress(robot["progress"])])

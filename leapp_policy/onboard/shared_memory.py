@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rings in shared memory between robot and runner; ``docs/onboard.md`` has the layout."""
+"""Rings in shared memory between robot and runner; ``docs/onboard-formats.md`` has the layout."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 // The input is the document up to the first NUL; the bytes after it decide what the robot, the
 // people and the models do in some steps of a runner on that deployment. Never is anything sent
 // that is not finite, nothing leaves the limits once it is within them, nor is a state entered that
-// docs/onboard.md does not name.
+// docs/onboard-formats.md does not name.
 #include <algorithm>
 #include <cmath>
 

@@ -81,7 +81,7 @@ class QueueTransport : public Transport {
   bool Send(const uint8_t*, size_t) noexcept override { return true; }
 };
 
-// docs/onboard.md once more, in other words.
+// docs/onboard-formats.md once more, in other words.
 class Judge {
  public:
   void Take(const Packet& packet) {

@@ -13,7 +13,7 @@
 
 namespace leapp_policy::onboard {
 
-// Bounds that keep a small document from asking for much memory or time (docs/onboard.md).
+// Bounds that keep a small document from asking for much memory or time (docs/onboard-formats.md).
 constexpr uint64_t kMostSensorFloats = 16000;       // a UDP datagram holds no more
 constexpr uint64_t kMostSignalElements = 1u << 18;  // of all signals, which may overlap
 constexpr uint64_t kMostElements = 1u << 24;        // of a tensor

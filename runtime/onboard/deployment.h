@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a deployment folder says: deploy.json (docs/onboard.md) as checked, plain values.
+// What a deployment folder says: deploy.json (docs/onboard-formats.md) as checked, plain values.
 #pragma once
 
 #include <cstddef>

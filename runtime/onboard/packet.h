@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The layout of what goes over a transport; docs/onboard.md has the table.
+// The layout of what goes over a transport; docs/onboard-formats.md has the table.
 #pragma once
 
 #include <cstddef>

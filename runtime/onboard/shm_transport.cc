@@ -36,7 +36,7 @@ struct SharedHeader {
 };
 static_assert(sizeof(SharedHeader) == kHeaderBytes && offsetof(SharedHeader, to_runner) == 64 &&
                   offsetof(SharedHeader, to_robot) == 128,
-              "as in docs/onboard.md");
+              "as in docs/onboard-formats.md");
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "counters are shared between processes");
 
 uint32_t SlotBytes(size_t sensor_floats, size_t dim) {

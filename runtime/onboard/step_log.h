@@ -39,7 +39,7 @@ struct LogHeader {
 static_assert(sizeof(LogHeader) == 984 && offsetof(LogHeader, period_ns) == 24 &&
                   offsetof(LogHeader, digest) == 40 && offsetof(LogHeader, settings) == 168 &&
                   offsetof(LogHeader, steps) == 936 && offsetof(LogHeader, rejected) == 976,
-              "as in docs/onboard.md");
+              "as in docs/onboard-formats.md");
 
 struct LogRecord {
   uint64_t step = 0;
@@ -61,7 +61,7 @@ struct LogRecord {
 };
 static_assert(sizeof(LogRecord) == 88 && offsetof(LogRecord, sensor_time_ns) == 48 &&
                   offsetof(LogRecord, control) == 56 && offsetof(LogRecord, skipped) == 84,
-              "as in docs/onboard.md");
+              "as in docs/onboard-formats.md");
 
 enum LogFlag : uint32_t {
   kHasSensors = 1,

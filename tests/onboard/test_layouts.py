@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/onboard.md, the structs of the C++ library and the readers in Python tell one layout."""
+"""The tables of docs/onboard-formats.md, the structs of the C++ library and the readers in Python tell one layout."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Layout = list[tuple[int, str]]
 
 
 def rows(heading: str) -> list[str]:
-    """The rows of the first table of docs/onboard.md whose third column has a heading."""
-    text = (ROOT / "docs" / "onboard.md").read_text()
+    """The rows of the first table of docs/onboard-formats.md whose third column has a heading."""
+    text = (ROOT / "docs" / "onboard-formats.md").read_text()
     table = text.partition(f"| offset | type | {heading} |\n")[2].partition("\n\n")[0]
     return table.splitlines()[1:]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets and both transports, against the layout that docs/onboard.md states."""
+"""Packets and both transports, against the layout that docs/onboard-formats.md states."""
 
 from __future__ import annotations
 

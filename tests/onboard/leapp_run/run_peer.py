@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A robot for tests: it speaks the packets of docs/onboard.md over UDP or shared memory."""
+"""A robot for tests: it speaks the packets of docs/onboard-formats.md over UDP or shared memory."""
 
 from __future__ import annotations
 
