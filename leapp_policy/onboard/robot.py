@@ -18,7 +18,7 @@ from leapp_policy.onboard.faults import Fault, FaultyLink
 from leapp_policy.onboard.packet import Control, Intake, Kind, Numbering, Packet, State
 from leapp_policy.onboard.transport import Transport, open_robot_side
 
-_QUIET_S = 0.25
+_BRAKED = (State.DAMPED, State.FAULT)
 _COUNTS = ("sent", "received", "dropped", "old", "restarts", "late")
 
 
@@ -146,17 +146,16 @@ class RobotProcess:
         targets: NDArray[np.float32] | None = None
         state, cause = State.INIT, 0
         start = time.monotonic()
-        tick, heard = 0, start
+        tick = 0
         while (now := time.monotonic()) - start < seconds and not until():
             for packet in filter(None, map(intake.take, link.receive())):
-                targets, heard = packet.values, now
+                targets = packet.values
                 if (packet.state, packet.cause) != (state, cause):
                     state, cause = State(packet.state), packet.cause
                     self.report.transitions.append((round(now - start, 4), state.name.lower(), cause))
                 self._count(packet)
-            # A runner that is gone brakes nothing, and the last target is held; a fault stands until a runner lifts it.
-            braked = state is State.FAULT or (state is State.DAMPED and now - heard < _QUIET_S)
-            self._model.act(targets, period, braked=braked)
+            # Where the runner is gone, its last word stands: the last target is held, or the brake stays on.
+            self._model.act(targets, period, braked=state in _BRAKED)
             self._send(link)
             tick += 1
             wake = start + tick * period

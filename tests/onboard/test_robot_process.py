@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -163,18 +164,25 @@ def test_a_fault_stands_when_its_runner_is_gone(packed: Pack, tmp_path: Path) ->
     assert all(braked for _, braked in robot.acts[ended[0] :])
 
 
-def test_last_target_is_held(packed: Pack, tmp_path: Path) -> None:
-    """A robot whose runner was killed would fall."""
+def test_robot_stays_braked_when_its_runner_has_ended(packed: Pack, tmp_path: Path) -> None:
+    """Its last word is damped: gains that come back by themselves would throw the joints to the last target."""
     name = address()
     robot = Biped()
     process = RobotProcess(walkers.robot(), robot, name, target_floats=3, rate_hz=200.0)
     thread = threading.Thread(target=run_native(packed, name, tmp_path / "run.log", seconds=0.6))
     thread.start()
-    process.run(1.2)
-    thread.join()
-    targets = [each for each, _ in robot.acts]
-    assert targets[-1] is not None
-    assert all(each is not None and np.array_equal(each, targets[-1]) for each in targets[-20:])
+    ended: list[float] = []
+
+    def is_over() -> bool:
+        if not (ended or thread.is_alive()):
+            ended.append(time.monotonic())
+        return bool(ended) and time.monotonic() - ended[0] > 0.5
+
+    process.run(60.0, until=is_over)
+    assert any(targets is not None and not braked for targets, braked in robot.acts)
+    last = robot.acts[-1][0]
+    assert last is not None
+    assert all(braked and np.array_equal(targets, last) for targets, braked in robot.acts[-20:])
 
 
 def test_arm_is_sensed_in_its_own_orders() -> None:
