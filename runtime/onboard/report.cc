@@ -112,7 +112,7 @@ std::string Panel(const std::string& title, const std::vector<double>& values_us
   constexpr double kLeft = 50.0, kWidth = 560.0, kHeight = 130.0;
   const std::vector<uint64_t> counts = Histogram(values_us);
   const uint64_t most = *std::max_element(counts.begin(), counts.end());
-  const double base = top + 30.0 + kHeight, step = kWidth / kBins;
+  const double base = top + 42.0 + kHeight, step = kWidth / kBins;
   std::string svg;
   char text[256];
   std::snprintf(text, sizeof(text), "<text x='50' y='%d' class='t'>%s, %zu steps</text>\n",
@@ -181,12 +181,12 @@ std::string ReportJson(const LogFile& log) {
 
 std::string ReportSvg(const LogFile& log) {
   const Series series = Collect(log);
-  return "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 640 410' font-family='sans-serif'>\n"
+  return "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 640 440' font-family='sans-serif'>\n"
          "<style>.t{font-size:14px;fill:#222}.a{font-size:11px;fill:#555;text-anchor:middle}"
          ".c{font-size:9px;fill:#555;text-anchor:middle}rect{fill:#3b75af}line{stroke:#888}"
-         "</style>\n<rect width='640' height='410' style='fill:#fff'/>\n" +
+         "</style>\n<rect width='640' height='440' style='fill:#fff'/>\n" +
          Panel("Jitter: wake-up after the planned tick", series.late_us, 10) +
-         Panel("Step time: sensors taken to targets sent", series.work_us, 205) + "</svg>\n";
+         Panel("Step time: sensors taken to targets sent", series.work_us, 220) + "</svg>\n";
 }
 
 }  // namespace leapp_policy::onboard
