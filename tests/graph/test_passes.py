@@ -48,6 +48,20 @@ def test_written_input_is_cloned() -> None:
     assert targets(graph).count("aten.clone.default") == 1
 
 
+def test_clones_are_in_the_order_of_the_graph() -> None:
+    """Two exports of one policy would differ: the caller's order is one of addresses."""
+    graphs = []
+    for turned in (False, True):
+        graph = fx.Graph()
+        sources = [graph.placeholder("x"), graph.placeholder("y"), graph.get_attr("total")]
+        for each in sources:
+            graph.call_function(aten.add_.Tensor, (each, 1.0))
+        graph.output(sources[0])
+        clone_written_sources(graph, sources[::-1] if turned else sources)
+        graphs.append(str(graph))
+    assert graphs[0] == graphs[1]
+
+
 def test_written_constant_is_cloned() -> None:
     """The second run would start from what the first one left."""
     graph = fx.Graph()

@@ -17,10 +17,12 @@ def clone_written_sources(graph: fx.Graph, written: Iterable[fx.Node]) -> None:
 
     Args:
         graph: The graph; changed in place.
-        written: Placeholders and ``get_attr`` nodes whose memory the graph writes.
+        written: Placeholders and ``get_attr`` nodes whose memory the graph writes, in any order.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    for source in written:
+    chosen = set(written)
+    # In the graph's order: the caller's is one of addresses, and two exports would differ.
+    for source in [node for node in graph.nodes if node in chosen]:
         # Placeholders must stay together at the top of the graph.
         after = placeholders[-1] if source.op == "placeholder" else source
         with graph.inserting_after(after):
