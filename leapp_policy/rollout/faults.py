@@ -39,38 +39,31 @@ class Faulty:
         self.policy.reset(rows)
 
 
-class InputFault(Faulty):
-    """One input arrives changed."""
+class _SignalFault(Faulty):
+    """One input or output is changed."""
 
     def __init__(self, policy: StepPolicy, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
         """Wrap a policy.
 
         Args:
             policy: The sound policy.
-            name: The input.
+            name: The input or output.
             change: Gives the wrong value for the right one.
         """
         super().__init__(policy)
         self._name, self._change = name, change
+
+
+class InputFault(_SignalFault):
+    """One input arrives changed."""
 
     def step(self, obs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Run one control step on the changed input."""
         return self.policy.step({**obs, self._name: self._change(obs[self._name])})
 
 
-class OutputFault(Faulty):
+class OutputFault(_SignalFault):
     """One output leaves changed."""
-
-    def __init__(self, policy: StepPolicy, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Wrap a policy.
-
-        Args:
-            policy: The sound policy.
-            name: The output.
-            change: Gives the wrong value for the right one.
-        """
-        super().__init__(policy)
-        self._name, self._change = name, change
 
     def step(self, obs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Run one control step and change the output."""
